@@ -34,8 +34,10 @@ demo: tools ## Build the release binary and watch it share a project's tasks amo
 
 # Most tests wait for the processes that they start: one for each core would leave the cores idle.
 test soak: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
+# Which tests, and how: for `.ci/run`.
+TESTS ?=
 test: tools shells ## Install what the tests need when it is missing, and run all of them
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked $(TESTS)
 
 # How many times longer than in `make test` the random kills and races of a soak go on.
 SCALE ?= 10

@@ -76,20 +76,6 @@ impl Tool {
         }
     }
 
-    /// The environment variable with the session's id, which the agent sets for the commands that it runs.
-    pub fn session_variable(self) -> Option<&'static str> {
-        match self {
-            Self::ClaudeCode => Some("CLAUDE_CODE_SESSION_ID"),
-            Self::Codex => Some("CODEX_THREAD_ID"),
-            Self::Cursor | Self::Gemini => None,
-        }
-    }
-
-    /// The name of a session as a holder.
-    pub fn holder(self, session: &str) -> String {
-        format!("{}-{session}", self.name())
-    }
-
     /// What is still to be done by hand after the hooks were added.
     pub fn afterwards(self) -> &'static str {
         match self {

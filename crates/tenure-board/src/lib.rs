@@ -47,7 +47,7 @@ pub use config::{Config, Level};
 pub use document::{Document, Section};
 pub use load::{TaskFile, TaskFiles};
 pub use location::Board;
-pub use save::{SaveError, SaveStep, save};
+pub use save::{Replaces, SaveError, SaveStep, Saved, save};
 pub use task::{FieldValue, Task};
 pub use validate::{Problem, ProblemKind, Severity};
 

@@ -23,6 +23,8 @@ pub struct MigratedFile {
     pub path: PathBuf,
     /// The sections that were added.
     pub added: Vec<Section>,
+    /// The content that it had.
+    pub old: Vec<u8>,
     /// The new content.
     pub bytes: Vec<u8>,
 }
@@ -48,6 +50,7 @@ pub fn migrate(
     Some(MigratedFile {
         path,
         added: missing.iter().map(|missing| missing.section).collect(),
+        old: document.bytes().to_vec(),
         bytes: add(document, &missing),
     })
 }

@@ -4,7 +4,10 @@
 //! 2. The temporary file is synced before it is renamed.
 //! 3. The caller is asked before each chunk and before the rename. If it stops the save, or a step fails, the
 //!    temporary file is removed and the old file is untouched.
-//! 4. Two writers never share a temporary file, even if the lock between them was lost: neither can rename
+//! 4. A file that another program saved since the caller read it is left alone: editors and scripts save task
+//!    files without the board's lock. The new file and the old one swap names in one system call, and the one
+//!    that comes out is compared with what the caller read.
+//! 5. Two writers never share a temporary file, even if the lock between them was lost: neither can rename
 //!    what the other has written half.
 //!
 //! A killed writer leaves its temporary file behind. Its name begins with a dot, so no reader takes it for a
@@ -15,6 +18,9 @@ use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 /// How much is written before the caller is asked again.
 const CHUNK: usize = 64 * 1024;
@@ -32,6 +38,25 @@ pub enum SaveStep {
     Write,
     /// Renaming it over the old file.
     Rename,
+}
+
+/// What the caller knows of the file that is to be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaces<'a> {
+    /// Nothing: the new content does not depend on the old.
+    Anything,
+    /// The new content was made from these bytes. If the file has others by now, it stays.
+    Exactly(&'a [u8]),
+}
+
+/// The result of a save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Saved {
+    /// The file has the new content.
+    Done,
+    /// Another program has saved or removed the file since it was read. What is there now stays.
+    Changed,
 }
 
 /// Why a file was not replaced. The old file is unchanged.
@@ -54,8 +79,9 @@ pub enum SaveError<E> {
 pub fn save<E>(
     path: &Path,
     bytes: &[u8],
+    replaces: Replaces<'_>,
     mut go_on: impl FnMut(SaveStep) -> Result<(), E>,
-) -> Result<(), SaveError<E>> {
+) -> Result<Saved, SaveError<E>> {
     let failed = |error| SaveError::Io {
         path: path.to_owned(),
         error,
@@ -69,16 +95,69 @@ pub fn save<E>(
             None => Ok(()),
         })
         .and_then(|()| go_on(SaveStep::Rename).map_err(SaveError::Stopped))
-        .and_then(|()| fs::rename(&temp, path).map_err(failed));
-    if done.is_err() {
+        .and_then(|()| put(&temp, path, replaces).map_err(failed));
+    if !matches!((&done, replaces), (Ok(Saved::Done), Replaces::Anything)) {
+        // What could not be used, or the old file.
         let _ = fs::remove_file(&temp);
+    }
+    if !matches!(done, Ok(Saved::Done)) {
         return done;
     }
     // The rename has happened, so an error here must not report a failure. At worst a power cut undoes it.
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
-    Ok(())
+    Ok(Saved::Done)
+}
+
+/// Gives the temporary file its name.
+fn put(temp: &Path, path: &Path, replaces: Replaces<'_>) -> io::Result<Saved> {
+    let Replaces::Exactly(expected) = replaces else {
+        return fs::rename(temp, path).map(|()| Saved::Done);
+    };
+    // Look first: a file that is not swapped need not be swapped back.
+    if !has(path, expected)? {
+        return Ok(Saved::Changed);
+    }
+    swap(temp, path, expected)
+}
+
+/// Swaps the two names, and swaps them back if another file than the expected one comes out.
+fn swap(temp: &Path, path: &Path, expected: &[u8]) -> io::Result<Saved> {
+    let exchange = || renameat_with(CWD, temp, CWD, path, RenameFlags::EXCHANGE);
+    let mut put = id(temp)?;
+    match exchange() {
+        Ok(()) => {}
+        Err(Errno::NOENT) => return Ok(Saved::Changed),
+        // This file system can't swap names: a save since the look is lost.
+        Err(Errno::INVAL | Errno::NOSYS) => return fs::rename(temp, path).map(|()| Saved::Done),
+        Err(error) => return Err(error.into()),
+    }
+    if has(temp, expected).unwrap_or(false) {
+        return Ok(Saved::Done);
+    }
+    // If yet another file comes out, another program saved it in between: the newest one stays.
+    loop {
+        let back = id(temp)?;
+        match exchange() {
+            Ok(()) if id(temp)? != put => put = back,
+            Ok(()) | Err(Errno::NOENT) => return Ok(Saved::Changed),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn has(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    match fs::read(path) {
+        Ok(there) => Ok(there == bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn id(path: &Path) -> io::Result<(u64, u64)> {
+    let there = path.symlink_metadata()?;
+    Ok((there.dev(), there.ino()))
 }
 
 /// Creates the temporary file; also returns the metadata of the file that it will replace.
@@ -175,7 +254,7 @@ mod tests {
         let new = vec![b'x'; 3 * CHUNK];
         for stop_at in 1.. {
             let mut asked = 0;
-            let saved = save(&path, &new, |_| {
+            let saved = save(&path, &new, Replaces::Exactly(b"old"), |_| {
                 asked += 1;
                 if asked == stop_at { Err(asked) } else { Ok(()) }
             });
@@ -200,7 +279,8 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             fs::write(temp_name(&path, 0), "half of").unwrap();
             let owner = path.metadata().unwrap().uid();
-            save(&path, b"new", go).unwrap();
+            let saved = save(&path, b"new", Replaces::Anything, go).unwrap();
+            assert_eq!(saved, Saved::Done);
             let now = path.metadata().unwrap();
             assert_eq!((now.mode() & 0o7777, now.uid()), (mode, owner));
             assert_eq!(
@@ -215,11 +295,57 @@ mod tests {
         assert_eq!(names(dir.path()), ["mine.tenure-tmp", "task.md"]);
     }
 
+    /// As an editor saves: a new file, renamed.
+    fn saved_by_an_editor(path: &Path, text: &str) {
+        let new = path.with_extension("editor");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_an_editor_saved_or_removed_since_it_was_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("task.md");
+        for stop_at in [SaveStep::Write, SaveStep::Rename] {
+            fs::write(&path, "old").unwrap();
+            let saved = save(&path, b"new", Replaces::Exactly(b"old"), |step| {
+                if step == stop_at {
+                    saved_by_an_editor(&path, "the editor's");
+                }
+                Ok::<(), ()>(())
+            });
+            assert_eq!(saved.unwrap(), Saved::Changed);
+            assert_eq!(fs::read(&path).unwrap(), b"the editor's");
+            assert_eq!(names(dir.path()), ["task.md"]);
+        }
+        let saved = save(&path, b"new", Replaces::Exactly(b"the editor's"), |step| {
+            if step == SaveStep::Rename {
+                fs::remove_file(&path).unwrap();
+            }
+            Ok::<(), ()>(())
+        });
+        assert_eq!(saved.unwrap(), Saved::Changed);
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_that_an_editor_saved_in_the_last_microsecond_is_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, temp) = (dir.path().join("task.md"), dir.path().join("temp"));
+        fs::write(&path, "the editor's").unwrap();
+        fs::write(&temp, "new").unwrap();
+        assert_eq!(swap(&temp, &path, b"old").unwrap(), Saved::Changed);
+        assert_eq!(fs::read(&path).unwrap(), b"the editor's");
+        assert_eq!(fs::read(&temp).unwrap(), b"new");
+        assert_eq!(swap(&temp, &path, b"the editor's").unwrap(), Saved::Done);
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
     #[test]
     fn a_save_into_a_missing_folder_fails() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nowhere/task.md");
-        let error = save(&path, b"new", |_| Ok::<(), ()>(())).unwrap_err();
+        let error = save(&path, b"new", Replaces::Anything, |_| Ok::<(), ()>(())).unwrap_err();
         assert!(
             error.to_string().contains("the file is unchanged"),
             "{error}"

@@ -139,7 +139,7 @@ impl From<StoreError> for Failure {
             StoreErrorKind::ReadOnly => ErrorCode::StoreReadOnly,
             StoreErrorKind::NotAStore => ErrorCode::NotAStore,
             StoreErrorKind::TooNew => ErrorCode::StoreTooNew,
-            StoreErrorKind::Damaged => ErrorCode::StoreDamaged,
+            StoreErrorKind::Damaged | StoreErrorKind::Gone => ErrorCode::StoreDamaged,
             StoreErrorKind::Unsupported => ErrorCode::Unsupported,
             StoreErrorKind::OtherMode => ErrorCode::OtherMode,
             StoreErrorKind::OutcomeUnknown => ErrorCode::OutcomeUnknown,
@@ -209,7 +209,7 @@ impl From<TaskError> for Failure {
         let message = error.to_string();
         match error {
             TaskError::Store(error) => error.into(),
-            TaskError::NoTask(given) => {
+            TaskError::NoTask(given) | TaskError::Deleted { given, .. } => {
                 Self::new(ErrorCode::TaskNotFound, message).details(json!({ "task": given }))
             }
             TaskError::NoSection(given) => {

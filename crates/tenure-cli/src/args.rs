@@ -86,12 +86,12 @@ pub(crate) enum Command {
     /// Make this folder a project
     #[command(after_help = "Example: tenure init
 
-Creates .tenure/ with a database and a .gitignore, and fetches the tasks that a
-git remote has (see tenure sync). Running it again changes nothing.
+Creates .tenure/ and a database, and fetches the tasks that a git remote has
+(see tenure sync). Running it again changes nothing.
 
-All worktrees of a git repository share one project: in a linked worktree,
-.tenure/ is created in the main one; if the repository is bare, in the
-repository.")]
+In a git repository the database is in .git/tenure/, where git clean can't
+delete it, and all worktrees share one project: in a linked worktree, .tenure/
+is created in the main one; if the repository is bare, in the repository.")]
     Init {
         /// Make a project although this folder is in another one
         #[arg(long)]
@@ -272,7 +272,7 @@ lock.")]
         after_help = "Examples:
   tenure store check
   tenure store check etcd://10.0.0.1:2379,10.0.0.2:2379/team
-  tenure store copy sqlite:.tenure/tenure.db etcd://10.0.0.1:2379/team"
+  tenure store copy sqlite:.git/tenure/tenure.db etcd://10.0.0.1:2379/team"
     )]
     Store(Store),
     /// Reserve files for a coding agent, as its hook
@@ -357,6 +357,7 @@ impl Command {
             Self::ShellLib => ("shell-lib", None),
             Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
             Self::Store(Store::Check { .. }) => ("store", Some("check")),
+            Self::Store(Store::Repair(_)) => ("store", Some("repair")),
             Self::Store(Store::Copy(_)) => ("store", Some("copy")),
             Self::Hook(hook) => (
                 "hook",
@@ -606,7 +607,7 @@ Exit codes: 0 no violation, 1 holders overlapped or a token did not grow.")]
     History {
         /// A key, an id, or a unique prefix of one [default: all keys]
         id: Option<String>,
-        /// At most this many, the newest
+        /// At most this many, the newest; 0 for all
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
         /// Only events of this period, for example 2h
@@ -640,9 +641,25 @@ or the store can't be read.")]
         #[arg(value_name = "URL")]
         url: Option<OsString>,
     },
+    /// Put right records that were removed or damaged by hand, and the tokens of
+    /// a cluster that was restored from a backup
+    #[command(after_help = "Examples:
+  tenure store repair              everything that can be put right
+  tenure store repair build        the records of one key
+  tenure store repair task:4f2a    a task, and its lock
+  tenure store repair --restored   after etcdctl snapshot restore
+
+A cluster that was restored from a backup would give tokens out again that other
+holders had before, so nothing is granted there until this command has raised
+them. Make sure first that no holder from before the restoration still works.
+
+A lease whose record can't be understood is not removed while it may be in use.
+
+Exit codes: 0 nothing is wrong any more, 1 something is left to do.")]
+    Repair(StoreRepair),
     /// Copy all tasks and sections to another store, and compare both
-    #[command(
-        after_help = "Example: tenure store copy sqlite:.tenure/tenure.db etcd://10.0.0.1:2379/team
+    #[command(after_help = "Example:
+  tenure store copy sqlite:.git/tenure/tenure.db etcd://10.0.0.1:2379/team
 
 Copied are sections and tasks with their ids, times, status, dependencies,
 attempts and last error: what tenure tasks export shows. Not copied are locks,
@@ -653,9 +670,18 @@ if it is equal. If it is not, the copy is refused; so it is while a runner works
 on a task. Afterwards both are compared.
 
 Exit codes: 0 everything is there, 1 the other store has other values of the
-same tasks, 6 a runner works on a task."
-    )]
+same tasks, 6 a runner works on a task.")]
     Copy(StoreCopy),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct StoreRepair {
+    /// The key, task:ID or section:ID; without it, everything
+    #[arg(value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// Raise the tokens even if nothing shows that the cluster was restored
+    #[arg(long, conflicts_with = "key")]
+    pub(crate) restored: bool,
 }
 
 #[derive(Debug, Clone, clap::Args)]

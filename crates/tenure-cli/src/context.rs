@@ -3,15 +3,12 @@
 //! A command opens only what it needs.
 
 use std::ffi::{OsStr, OsString};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use tenure::ask::generated_name;
+use tenure::config::near_misses;
 use tenure::wire::ErrorCode;
-use tenure::{Config, Project, StoreUrl, Tenure};
-use tenure_agents::tool::Tool;
+use tenure::{Config, Project, StoreUrl, Tenure, who};
 use tenure_core::{Binding, Grant, HolderId, Key, Lease, StoreError, Token};
-use tenure_host::identity;
 
 use crate::answer::{Failure, remark};
 use crate::args::Global;
@@ -49,6 +46,13 @@ pub(crate) fn change_folder(global: &Global) -> Result<(), Failure> {
     })
 }
 
+/// Names environment variables that are probably misspelt. They are no reason to fail, because others use the prefix.
+pub(crate) fn warn_of_variables(global: &Global) {
+    for slip in near_misses(std::env::vars_os()) {
+        remark(global, &slip.to_string());
+    }
+}
+
 /// The current folder.
 pub(crate) fn start() -> Result<PathBuf, Failure> {
     std::env::current_dir().map_err(|error| {
@@ -81,7 +85,9 @@ pub(crate) fn find_project() -> Result<Option<Project>, Failure> {
 
 /// The project that `from` is in.
 pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
-    Ok(created(existing_project(from)?))
+    let project = created(existing_project(from)?);
+    let _ = project.create_state();
+    Ok(project)
 }
 
 fn created(project: Project) -> Project {
@@ -97,30 +103,23 @@ pub(crate) fn existing_project(from: &Path) -> Result<Project, Failure> {
 }
 
 fn no_project(from: &Path) -> Failure {
-    let failure = Failure::new(
+    Failure::new(
         ErrorCode::NotInitialised,
         format!(
             "no tenure project in {} or any folder above it: run tenure init in the project's root\n  to lock without \
              a project, as flock does, name a file for the locks: --store sqlite:/tmp/locks.db",
             from.display()
         ),
-    );
-    // Only where a command fails anyway: this asks the remote.
-    let config = config(None).unwrap_or_default();
-    match tenure_sync::offered(from, &config) {
-        Some(remote) => failure.hint(format!(
-            "{remote} has shared tasks: tenure init in the repository's root gets them"
-        )),
-        None => failure,
-    }
+    )
 }
 
 /// The settings of a project.
 pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
-    Ok(Config::load(
-        home().as_deref(),
-        project.map(Project::settings_folder).as_deref(),
-    )?)
+    let home = home();
+    Ok(match project {
+        Some(project) => project.config(home.as_deref())?,
+        None => Config::load(home.as_deref(), None)?,
+    })
 }
 
 /// The store that the caller named instead of the project's own: `--store`, or `TENURE_STORE`.
@@ -169,20 +168,11 @@ fn open_by(
                 &format!(
                     "{unused} is not used any more: all worktrees share {}\n  to bring its tasks over: \
                      tenure --store {unused} tasks export | tenure tasks import -\n  then remove it",
-                    project.folder().display()
+                    project.state().display()
                 ),
             );
         }
-        let is_fresh = !project.folder().join("tenure.db").exists();
-        let tenure = open(&project.store(), config)?;
-        if is_fresh
-            && !global.quiet
-            && !global.json
-            && let Some(remote) = tenure_sync::offered(project.root(), tenure.config())
-        {
-            anstream::eprintln!("Note: {remote} has shared tasks: tenure sync gets them.");
-        }
-        return Ok(tenure);
+        return Ok(project.open_store(config, open)?);
     };
     let url = located(global, &start, &url)?;
     // The store is named, so a worktree whose project can't be found is no reason to fail.
@@ -260,18 +250,23 @@ fn open_to_read(
     open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
 ) -> Result<Option<Tenure>, Failure> {
     refuse_missing_store(global)?;
-    let (url, config) = if let Some(url) = chosen_url(global)? {
-        (url, config(find_project().unwrap_or_default().as_ref())?)
-    } else {
-        let project = existing_project(&start()?)?;
-        (project.store(), config(Some(&project))?)
+    let is_missing = |url: &StoreUrl| match url {
+        StoreUrl::Sqlite(path) => matches!(path.try_exists(), Ok(false)),
+        _ => false,
     };
-    if let StoreUrl::Sqlite(path) = &url
-        && matches!(path.try_exists(), Ok(false))
-    {
+    if let Some(url) = chosen_url(global)? {
+        let config = config(find_project().unwrap_or_default().as_ref())?;
+        return Ok(if is_missing(&url) {
+            None
+        } else {
+            Some(open(&url, config)?)
+        });
+    }
+    let project = existing_project(&start()?)?;
+    if is_missing(&project.store()) {
         return Ok(None);
     }
-    Ok(Some(open(&url, config)?))
+    Ok(Some(project.read_store(config(Some(&project))?, open)?))
 }
 
 /// Refuses a store that the caller chose and that does not exist.
@@ -344,16 +339,6 @@ pub(crate) fn given_name(global: &Global) -> Option<String> {
         .holder
         .clone()
         .filter(|name| ci_job().as_ref() != Some(name))
-}
-
-/// The session of the coding agent that runs this command, as its hook names it.
-pub(crate) fn agent_session() -> Option<HolderId> {
-    Tool::ALL.into_iter().find_map(|tool| {
-        let session = std::env::var(tool.session_variable()?).ok()?;
-        HolderId::parse_new(tool.holder(&session))
-            .ok()
-            .filter(|_| !session.is_empty())
-    })
 }
 
 /// A name for the CI job that this process belongs to. Every step of a job is a shell of its own, so without
@@ -440,31 +425,16 @@ pub(crate) fn named(global: &Global) -> Result<Option<HolderId>, Failure> {
     Ok(global.holder.clone().map(HolderId::parse).transpose()?)
 }
 
-/// The name of the caller of every command that ends before its lease does: the given one, or one generated
-/// from the calling shell, so that `acquire` and `release` in one script are the same holder. No other shell
-/// gets the same name, not even in another container or after a restart, so equal names are the same holder.
+/// The name of the caller of every command that ends before its lease does; see [`tenure::who`].
 ///
 /// A command that holds a lease while it runs, such as `run`, is a holder of its own.
 pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
-    if let Some(named) = named(global)? {
-        return Ok(named);
-    }
-    // Every command of an agent is run by a shell of its own.
-    if let Some(session) = agent_session() {
-        return Ok(session);
-    }
-    called_by(shell())
-}
-
-/// The name of the caller if the calling process has this pid.
-pub(crate) fn called_by(pid: u32) -> Result<HolderId, Failure> {
-    let name = generated_name(pid);
-    let tag = identity::process(pid).ok().flatten().map_or(0, |process| {
-        let mut hasher = DefaultHasher::new();
-        (process.started, &process.boot.0, &process.namespace).hash(&mut hasher);
-        hasher.finish() & 0xffff_ffff
-    });
-    Ok(HolderId::parse(format!("{name}-{tag:08x}"))?)
+    // A folder that is gone has no project, and its commands still have a name.
+    let project = || find_project().ok().flatten();
+    Ok(match named(global)? {
+        Some(name) => name,
+        None => who::name(None, project().as_ref())?,
+    })
 }
 
 /// Whether a lease is one that the calling shell took without `--as`, by a command that has ended. As long as
@@ -482,8 +452,7 @@ pub(crate) fn is_held_by_caller(global: &Global, lease: &Lease) -> bool {
 
 /// The calling process, most often a shell.
 pub(crate) fn shell() -> u32 {
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    u32::try_from(parent).unwrap_or(0)
+    tenure_host::caller::parent().unwrap_or(0)
 }
 
 /// The lease that the caller means: by its token, or by the caller's name.

@@ -77,11 +77,21 @@ fn run() {
     }
     let (command, subcommand) = args.command.names();
     let global = args.global.clone();
-    let outcome = context::holder_from_environment().and_then(|holder| {
-        args.global.holder = args.global.holder.or(holder);
-        context::change_folder(&args.global)?;
-        dispatch(args)
+    if !is_hook && !matches!(args.command, Command::Complete { .. }) {
+        context::warn_of_variables(&global);
+    }
+    let prepared = context::holder_from_environment().and_then(|holder| {
+        args.global.holder = args.global.holder.take().or(holder);
+        context::change_folder(&args.global)
     });
+    let outcome = match (prepared, &args.command) {
+        (Ok(()), _) => dispatch(args),
+        // It answers the agent, which may have to be refused.
+        (Err(failure), Command::Hook(hook)) => {
+            Ok(commands::hook::hook(&args.global, hook, Some(failure)))
+        }
+        (Err(failure), _) => Err(failure),
+    };
     // A coding agent takes the exit code 2 of a hook for a refusal. A mistake in its configuration is none.
     let is_mistake = is_hook && outcome.is_err();
     let code = answer::print_outcome(&global, command, subcommand, outcome);
@@ -121,7 +131,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::ShellLib => Ok(commands::shell_lib::shell_lib()),
         Command::Ledger(ledger) => commands::ledger::ledger(&global, ledger),
         Command::Store(store) => commands::store::store(&global, store),
-        Command::Hook(hook) => Ok(commands::hook::hook(&global, &hook)),
+        Command::Hook(hook) => Ok(commands::hook::hook(&global, &hook, None)),
         Command::Setup(setup) => commands::setup::setup(&global, &setup),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),

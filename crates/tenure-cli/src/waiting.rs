@@ -33,10 +33,21 @@ pub(crate) fn prepare<'a>(
     options: &RequestArgs,
 ) -> Result<Ask<'a>, Failure> {
     let (first, others) = keys.split_first().unwrap_or((&"", &[]));
-    let mut ask = with_name(global, tenure, tenure.ask(first)?)?.mode(options.mode());
+    let mut ask = tenure.ask(first)?.mode(options.mode());
     for other in others {
         ask = ask.and(other)?;
     }
+    complete(global, tenure, ask, options)
+}
+
+/// Adds the holder, the rank and the wait limit to a request.
+pub(crate) fn complete<'a>(
+    global: &Global,
+    tenure: &Tenure,
+    ask: Ask<'a>,
+    options: &RequestArgs,
+) -> Result<Ask<'a>, Failure> {
+    let mut ask = with_name(global, tenure, ask)?;
     if options.is_slot() && ask.keys().count() > 1 {
         let message = "--slots is for one key: hold several keys alone or --shared, or hold the slot in a tenure run of \
                        its own around this one";
@@ -187,13 +198,12 @@ pub(crate) fn watched<T, W: WaitText>(
     Ok((outcome?, signal))
 }
 
-/// Makes a call of the store, and gives it up if a signal arrives while the store is busy.
-pub(crate) fn until_signal<T>(signals: &Signals, call: impl FnOnce() -> T) -> T {
+/// Makes a call of the store, and gives it up if a signal arrives while the store is busy. Returns that signal, too.
+pub(crate) fn until_signal<T>(signals: &Signals, call: impl FnOnce() -> T) -> (T, Option<i32>) {
     let cancel = Arc::new(Cancel::default());
     let watch = SignalWatch::on_wait(signals, &cancel);
     let answer = cancel.during(call);
-    let _ = SignalWatch::stop(&watch);
-    answer
+    (answer, SignalWatch::stop(&watch).ok().flatten())
 }
 
 /// A wait that would never end, because the holders wait for one another.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
-use tenure_core::{Busy, Key, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
+use tenure_core::{Busy, HolderId, Key, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
 
 use crate::answer::Failure;
 use crate::args::Global;
@@ -167,9 +167,14 @@ pub(crate) fn asked_mode(mode: &Mode) -> String {
 
 /// The holder, and since when it holds the lease.
 pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
+    let holder = if lease.holder.id == HolderId::unreadable() {
+        "a lock that names no holder".to_owned()
+    } else {
+        lease.holder.to_string()
+    };
     match lease.since() {
-        Some(at) => format!("{} since {}, {}", lease.holder, time(at), ago(now, at)),
-        None => format!("{} since {UNKNOWN}", lease.holder),
+        Some(at) => format!("{holder} since {}, {}", time(at), ago(now, at)),
+        None => format!("{holder} since {UNKNOWN}"),
     }
 }
 
@@ -260,9 +265,19 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
         .leases
         .iter()
         .filter(|(_, verdict)| verdict.ended().is_none());
-    for (lease, _) in held {
+    for (lease, verdict) in held {
         if lease.mode.paths().is_some() {
             lines.extend(reserved(now, &asked_mode(&lease.mode), lease));
+            continue;
+        }
+        if *verdict == Verdict::Malformed {
+            let (key, held) = (quoted(key), self::held(now, lease));
+            lines.push(format!(
+                "{key} is locked by {held}, and its lock is malformed"
+            ));
+            lines.push(
+                "  waiting does not end it: tenure doctor says what is wrong with it".to_owned(),
+            );
             continue;
         }
         // The lock of a task's section keeps other runners out of the task, too.

@@ -2,8 +2,10 @@
 
 use crate::project;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -488,6 +490,64 @@ fn a_hook_that_fails_does_not_stop_an_agent_unless_the_guard_is_strict() {
     // Only an edit can be refused.
     let answer = call(&project, "claude-code", event("one", &root, "Stop", "", ""));
     assert_eq!((answer.code, answer.out.as_str()), (1, ""), "{answer:?}");
+}
+
+#[test]
+fn a_strict_hook_refuses_when_settings_name_or_folder_are_broken() {
+    for strict in [true, false] {
+        let project = repository();
+        let root = project.root();
+        let settings = |more: &str| {
+            let text = format!("guard:\n  strict: {strict}\n{more}");
+            project.write(".tenure/config.yaml", &text);
+        };
+        let input = event("one", &root, "PreToolUse", "Edit", "a.rs");
+        let judged = |answer: Answer| {
+            if strict {
+                assert!(answer.refuses().contains("guard.strict"));
+            } else {
+                assert_eq!((answer.code, answer.out.as_str()), (1, ""), "{answer:?}");
+            }
+        };
+        for mistake in ["sync:\n  enabled: perhaps\n", "x: [\n", "nonsense: true\n"] {
+            settings(mistake);
+            judged(call(&project, "claude-code", &input));
+        }
+        settings("");
+        for name in [&b"not\xffutf8"[..], b"two\nlines"] {
+            let name = OsStr::from_bytes(name);
+            judged(call_with(&project, "claude-code", &input, |hook| {
+                hook.env("TENURE_HOLDER", name);
+            }));
+        }
+        let gone = event("one", &root.join("gone"), "PreToolUse", "Edit", "a.rs");
+        judged(call(&project, "claude-code", &gone));
+        judged(call(&project, "-C gone claude-code", &input));
+        let odd = event("two\u{7}lines", &root, "PreToolUse", "Edit", "a.rs");
+        judged(call(&project, "claude-code", &odd));
+    }
+}
+
+#[test]
+fn a_patch_over_two_projects_is_judged_in_both() {
+    let (here, there) = (repository(), repository());
+    let patch = format!(
+        "*** Begin Patch\n*** Add File: mine\n+x\n*** Add File: {}\n+x\n*** End Patch",
+        there.root().join("theirs").display()
+    );
+    let input = json!({ "session_id": "s", "cwd": here.root(), "hook_event_name": "PreToolUse",
+        "tool_name": "apply_patch", "tool_input": { "command": patch } });
+    let input = input.to_string();
+    there.tenure("reserve theirs --as other").exits(0);
+    let reason = call(&here, "codex", &input).refuses();
+    assert!(reason.contains("theirs is reserved by other"), "{reason}");
+    // All or nothing.
+    assert_eq!(reserved(&here), []);
+    there.tenure("reserve --release --as other").exits(0);
+    assert_eq!(call(&here, "codex", &input).code, 0);
+    let of = |path: &str| [("codex-s".to_owned(), format!("paths:{path}"))];
+    assert_eq!(reserved(&here), of("mine"));
+    assert_eq!(reserved(&there), of("theirs"));
 }
 
 #[test]

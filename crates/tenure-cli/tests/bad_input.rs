@@ -452,3 +452,14 @@ fn a_file_that_is_no_store_is_not_to_be_moved_away() {
     assert_eq!(project.read("passwd"), text);
     assert_eq!(std::fs::read_dir(project.root()).unwrap().count(), 1);
 }
+
+#[test]
+fn no_limit_on_open_files_makes_a_command_panic() {
+    let project = Project::new();
+    for limit in 3..24 {
+        let script = format!("ulimit -n {limit}; exec $TENURE acquire key-{limit} --ttl 1h");
+        let said = project.shell(&script).end();
+        assert!(!said.err.contains("panicked"), "{limit}: {said:?}");
+        assert_ne!(said.code, 101, "{limit}: {said:?}");
+    }
+}

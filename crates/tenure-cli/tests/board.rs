@@ -48,7 +48,12 @@ fn the_lock_is_the_same_wherever_the_command_is_started_and_in_both_layouts() {
         project.write(&format!("{board}/tasks/1.md"), &text("T", "TODO", "HIGH"));
         fs::create_dir_all(project.path(lock)).unwrap();
         let path = project.path(lock).canonicalize().unwrap();
-        let busy = format!("tenure board: error: lock busy: {}\n", path.display());
+        let program = if lock.starts_with(".bilu") {
+            "bilu board"
+        } else {
+            "tenure board"
+        };
+        let busy = format!("{program}: error: lock busy: {}\n", path.display());
         let writers = [
             "board set-status 1 DONE",
             "board set-priority 1 LOW",
@@ -320,13 +325,17 @@ fn busy_names_the_holder_its_command_its_age_and_the_way_out() {
     let lines: Vec<_> = said.err.lines().collect();
     assert_eq!(
         lines[0],
-        format!("tenure board: error: lock busy: {}", path.display())
+        format!("bilu board: error: lock busy: {}", path.display())
     );
     assert!(lines[1].contains(&format!("(pid {us} on ")), "{said:?}");
     assert!(lines[1].contains("since 2023-11-14T22:13:20"), "{said:?}");
     assert!(lines[1].ends_with(": alive"), "{said:?}");
     assert_eq!(lines[2], "  it runs: bilu board --edit");
-    assert!(lines[3].contains("--timeout 60"), "{said:?}");
+    assert_eq!(
+        lines[3],
+        "  If you are sure no bilu process is running, remove the lock directory."
+    );
+    assert!(lines[4].contains("--timeout 60"), "{said:?}");
     let json = project
         .tenure("board set-status 01 DONE --timeout 0 --json")
         .exits(1)

@@ -13,7 +13,7 @@ use board_project::{
 use project::{Project, until};
 use rustix::process::Signal;
 use serde_json::Value;
-use tenure_testkit::scaled;
+use tenure_testkit::{lock_folder, scaled};
 
 const LINES: usize = 60_000;
 
@@ -144,7 +144,7 @@ fn an_edit_that_gets_a_signal_under_the_lock_writes_no_further() {
 #[test]
 fn an_edit_whose_lock_was_stolen_is_not_renamed_into_place() {
     let (project, said, file) = while_it_is_stopped(|project, _| {
-        fs::remove_dir_all(project.path(LOCK)).unwrap();
+        lock_folder::remove(&project.path(LOCK)).unwrap();
         hold_as_shell(project, std::process::id());
     });
     said.fails(
@@ -172,7 +172,7 @@ fn an_edit_whose_lock_was_stolen_is_not_renamed_into_place() {
 #[test]
 fn an_edit_whose_lock_was_removed_is_not_renamed_into_place() {
     let (project, said, file) = while_it_is_stopped(|project, _| {
-        fs::remove_dir_all(project.path(LOCK)).unwrap();
+        lock_folder::remove(&project.path(LOCK)).unwrap();
     });
     said.fails(7, &["was taken away while this command held it"]);
     assert!(project.read(&task("1")) == file);
@@ -196,6 +196,33 @@ fn a_full_disk_changes_nothing() {
     assert!(!project.path(LOCK).exists());
 }
 
+/// Editors, and some commands of the other program, save without the lock, by a rename.
+#[test]
+fn a_save_without_the_lock_is_never_overwritten() {
+    let project = empty();
+    project.write(&task("1"), &long(2_000));
+    let (path, new) = (project.path(&task("1")), project.path("editor.tmp"));
+    let rounds = u64::try_from(scaled(60)).unwrap();
+    let mut lines = String::new();
+    for round in 0..rounds {
+        let status = if round % 2 == 0 { "DONE" } else { "TODO" };
+        let running = project.start(&format!("board set-status 1 {status} --timeout 60"));
+        // Spread over the time that an edit takes.
+        std::thread::sleep(Duration::from_micros(round * 7919 % rounds * 400));
+        let text = fs::read_to_string(&path).unwrap();
+        let line = format!("the editor's line {round}\n");
+        fs::write(&new, text + &line).unwrap();
+        fs::rename(&new, &path).unwrap();
+        lines.push_str(&line);
+        running.ended().exits(0);
+        assert!(
+            project.read(&task("1")).ends_with(&lines),
+            "the save of round {round} was overwritten"
+        );
+    }
+    assert_eq!(litter(&project), [""; 0]);
+}
+
 /// The three concurrency tests of the protocol, with a real shell.
 #[test]
 fn a_writer_fails_while_a_shell_holds_the_lock_and_succeeds_afterwards() {
@@ -214,7 +241,7 @@ fn a_writer_fails_while_a_shell_holds_the_lock_and_succeeds_afterwards() {
                 .tenure(&format!("board {writer} --timeout {timeout}"))
                 .exits(1);
             assert!(
-                said.err.contains("tenure board: error: lock busy: "),
+                said.err.contains("bilu board: error: lock busy: "),
                 "{said:?}"
             );
             assert!(said.err.contains(LOCK), "{said:?}");

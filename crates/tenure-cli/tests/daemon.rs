@@ -212,6 +212,22 @@ fn a_killed_daemon_is_not_believed_and_does_not_block_the_next_one() {
 }
 
 #[test]
+fn a_daemon_starts_right_after_the_last_one_was_killed() {
+    let project = Project::new();
+    let mut daemon = project.daemon("");
+    for round in 0..8 {
+        // At any moment after the signal the process may still be there, with the lock.
+        daemon.signal(Signal::KILL);
+        let said = project.tenure("daemon start --json").exits(0).json();
+        assert_eq!(said["data"]["started"], true, "round {round}: {said}");
+        let pid = u32::try_from(said["data"]["pid"].as_u64().unwrap()).unwrap();
+        assert_ne!(pid, daemon.pid);
+        daemon = Detached::of(pid);
+        assert_eq!(project.daemon_status()["running"], true, "round {round}");
+    }
+}
+
+#[test]
 fn a_wrong_state_file_never_ends_another_process() {
     let project = Project::new();
     let mut sleep = project.program("sleep");

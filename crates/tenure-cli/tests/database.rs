@@ -329,3 +329,49 @@ fn a_mapped_file_that_can_not_be_used_ends_the_command_with_a_message() {
         .fails(1, &["could not be used (SIGBUS)", "no space is left"]);
     project.tenure("run build -- true").exits(0);
 }
+
+#[test]
+fn a_malformed_task_is_shown_with_its_problem_and_spoils_no_other() {
+    for (column, value, says) in [
+        (
+            "created_at",
+            "yesterday",
+            "created_at \"yesterday\" is not a time",
+        ),
+        ("priority", "high", "priority \"high\" is not a number"),
+        ("status", "wip", "status \"wip\" is not a status"),
+        (
+            "attempts",
+            "-3",
+            "attempts \"-3\" is not a number of 0 or more",
+        ),
+        ("title_at", "never", ""),
+    ] {
+        let project = Project::new();
+        let mut git = project.program("git");
+        git.args(["init", "-q"]);
+        project.prepare(git).end().exits(0);
+        for title in ["Bad", "Good"] {
+            project.tenure(&format!("tasks add {title}")).exits(0);
+        }
+        let db = rusqlite::Connection::open(project.database()).unwrap();
+        let sql = format!("UPDATE tasks SET {column} = ?1 WHERE title = 'Bad'");
+        db.execute(&sql, [value]).unwrap();
+
+        let list = project.tenure("tasks list").exits(0).out;
+        let bad = list.lines().find(|line| line.ends_with("Bad")).unwrap();
+        assert_eq!(bad.contains("malformed"), !says.is_empty(), "{list}");
+        assert!(bad.contains(says), "{column}: {list}");
+        assert!(list.lines().any(|line| line.ends_with("Good")), "{list}");
+        project.tenure("tasks show Bad").exits(0);
+        let lines = project.tenure("tasks export").exits(0).out;
+        assert_eq!(lines.lines().count(), 2, "{column}: {lines}");
+        assert!(!lines.contains("1970"), "{lines}");
+        project.tenure("sync").exits(0);
+        // A runner gets a task. One that was added at a time that can't be read comes after the others.
+        let first = project.tenure("tasks next --as a").exits(0).out;
+        let passed_over = matches!(column, "created_at" | "priority" | "status");
+        assert_eq!(first.contains("Good"), passed_over, "{column}: {first}");
+        project.tenure("tasks done Good --as a").exits(0);
+    }
+}

@@ -335,6 +335,32 @@ fn a_wait_survives_a_cluster_that_is_away_for_longer_than_a_call_may_take() {
 }
 
 #[test]
+fn the_end_of_an_expired_lease_is_not_the_moment_of_looking() {
+    let place = Place::shared("ended");
+    let granted = place
+        .tenure("acquire build --as me --ttl 2s --json")
+        .exits(0);
+    let end = granted.json()["data"]["expiresAt"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let end = end.get(.."2026-11-18T08:48:00".len()).unwrap().to_owned();
+    let looks = || place.tenure("locks show build").exits(0).out;
+    until("it has expired", || {
+        looks().contains("expired: it expired at")
+    });
+    let began = tenure_testkit::limit::Stopwatch::start();
+    until("time passes", || began.elapsed() > Duration::from_secs(1));
+    assert!(looks().contains(&format!("it expired at {end}")), "{end}");
+    place.tenure("locks cleanup").exits(0);
+    let history = place.tenure("locks history build").exits(0).out;
+    assert!(
+        history.contains(&format!("it expired at {end}")),
+        "{end}: {history}"
+    );
+}
+
+#[test]
 fn a_stopped_run_learns_that_its_lease_was_taken_over() {
     let place = Place::shared("stopped");
     let run = place.hold("run build --as sleeper --ttl 2s");
@@ -510,6 +536,8 @@ fn a_cluster_without_space_is_reported_and_recovers() {
         .tenure("run other -- true")
         .fails(1, &["no space left", "quota"]);
     place.tenure("store check").fails(1, &["NOSPACE"]);
+    let said = place.tenure("doctor").exits(1);
+    assert!(said.out.contains("NOSPACE"), "{said:?}");
     // What needs no space works.
     place
         .tenure(&format!("fence build --token {}", token.trim()))
@@ -547,7 +575,10 @@ fn one_of_three_members_may_fail_and_without_a_majority_a_call_ends() {
     cluster.restart(0);
     cluster.restart(1);
     cluster.until_it_answers();
-    place.call("run other --wait 1m").sh("true").end().exits(0);
+    // It was silent a moment ago, so that it is asked briefly.
+    until("it answers", || {
+        place.call("run other --wait 1m").sh("true").end().code == 0
+    });
     place
         .tenure("run build --no-wait -- true")
         .fails(6, &["locked"]);
@@ -555,7 +586,7 @@ fn one_of_three_members_may_fail_and_without_a_majority_a_call_ends() {
 }
 
 /// Makes an authority, and certificates that it signed: of a server that has expired, of a good one, of a client.
-const CERTIFICATES: &str = r"set -e
+pub(crate) const CERTIFICATES: &str = r"set -e
 openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
 printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' > extensions
 openssl req -newkey rsa:2048 -nodes -keyout key -out request -subj /CN=tenure
@@ -869,4 +900,95 @@ fn a_cluster_is_watched_and_its_events_are_followed_from_one_on() {
         let said = place.tenure("why build").exits(0).out;
         said.contains("1st in the queue: next (pid") && !said.contains("), for 0s")
     });
+}
+
+#[test]
+fn a_damaged_key_and_task_are_repaired_and_no_advice_names_etcdctl() {
+    let cluster = Etcd::shared();
+    let place = Place::shared("repair");
+    place.tenure("acquire build --as me --ttl 1h").exits(0);
+    place.tenure("acquire other --as me --ttl 1h").exits(0);
+    let tasks = ["First", "Second", "Third"].map(|title| {
+        let said = place.tenure(&format!("tasks add {title} -q")).exits(0);
+        said.out.trim().to_owned()
+    });
+    cluster.etcdctl(&["put", "repair/k/build/l/0", "nonsense"]);
+    cluster.etcdctl(&["put", &format!("repair/t/t/{}", tasks[0]), "nonsense"]);
+    // Everything else is listed, and the record is named.
+    let said = place.tenure("locks").exits(0);
+    assert!(said.out.contains("other"), "{said:?}");
+    let said = place.tenure("locks show build").exits(0);
+    assert!(said.out.contains("repair/k/build/l/0"), "{said:?}");
+    place.tenure("locks verify").exits(0);
+    let said = place.tenure("doctor").exits(1);
+    assert!(said.out.contains("repair/k/build/l/0"), "{said:?}");
+    let said = place.tenure("timeline").exits(0);
+    assert!(said.out.contains("other"), "{said:?}");
+    // It may be in use, so it stays until it is taken away.
+    let said = place.tenure("store repair build");
+    assert!(
+        said.err.contains("tenure locks release build --force"),
+        "{said:?}"
+    );
+    assert_eq!(said.code, 1, "{said:?}");
+    place.tenure("run build --no-wait -- true").exits(6);
+    place
+        .tenure("locks release build --force --reason damaged")
+        .exits(0);
+    place.tenure("run build -- true").exits(0);
+    // The damaged task is in nobody's way.
+    let said = place.tenure("tasks next --as runner --json").exits(0);
+    assert_eq!(said.json()["data"]["id"], tasks[1].as_str());
+    let said = place.tenure(&format!("tasks show {}", tasks[0])).exits(1);
+    assert!(
+        said.err.contains("tenure store repair") && !said.err.contains("etcdctl"),
+        "{said:?}"
+    );
+    let said = place
+        .tenure(&format!("store repair task:{}", tasks[0]))
+        .exits(0);
+    assert!(said.out.contains("nonsense"), "{said:?}");
+    place.tenure("tasks list").exits(0);
+    let said = place.tenure("store repair").exits(0);
+    assert_eq!(said.out, "Nothing had to be repaired.\n");
+}
+
+#[test]
+fn a_restored_cluster_is_reported_and_grants_nothing_until_it_is_repaired() {
+    let mut cluster = Etcd::start(1);
+    let place = Place::on(&cluster, "team");
+    place.tenure("run early -- true").exits(0);
+    let backup = place.project.path("backup");
+    cluster.save(&backup);
+    let before: u64 = place
+        .tenure("acquire build --as me --ttl 1h -q")
+        .exits(0)
+        .out
+        .trim()
+        .parse()
+        .unwrap();
+    cluster.restore(&backup, "another");
+    for words in [
+        "store check",
+        "doctor",
+        "locks verify",
+        "acquire build --as you",
+    ] {
+        let said = place.tenure(words).exits(1);
+        let text = format!("{}{}", said.out, said.err);
+        assert!(text.contains("restored from a backup"), "{words}: {said:?}");
+    }
+    // What it holds can be read.
+    place.tenure("locks").exits(0);
+    let said = place.tenure("store repair").exits(0);
+    assert!(said.out.contains("Raised the tokens"), "{said:?}");
+    place.tenure("store check").exits(0);
+    let after: u64 = place
+        .tenure("acquire build --as you --ttl 1h -q")
+        .exits(0)
+        .out
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(after > before, "{after} after {before}");
 }

@@ -2,7 +2,7 @@
 
 use crate::project;
 
-use project::Project;
+use project::{Project, until};
 use serde_json::Value;
 
 /// A project that only has another tool's folder.
@@ -90,6 +90,42 @@ fn a_lock_of_a_script_that_has_ended_is_stale_and_taken_over() {
     assert_eq!(lock["holder"], "second");
 }
 
+/// The other program creates its lock only where none is: it must not get in between.
+#[test]
+fn a_stale_lock_is_swapped_for_the_new_one_and_not_removed_first() {
+    let project = Project::new();
+    std::fs::create_dir(project.path(".beads")).unwrap();
+    for words in ["run --holder me -- true", "acquire --holder me --pid 1"] {
+        foreign(&project, "dead", i32::MAX.cast_unsigned(), &host());
+        project.tenure(&format!("exclusive {words}")).exits(0);
+        let store = "database --store exclusive:.beads";
+        let mut grant = project.history(store).into_iter();
+        let grant = grant.rfind(|(kind, ..)| kind == "granted");
+        let (_, _, event) = grant.unwrap();
+        assert_eq!(event["reason"], "claimed_dead", "{words}: {event}");
+    }
+}
+
+/// The protocol's own tool never finds a dead holder.
+#[test]
+fn the_lock_of_a_killed_run_goes_with_it() {
+    let project = beads();
+    let run = project.call("exclusive run --holder me");
+    let run = run.sh(": > started; exec sleep 300").start();
+    until("it holds the lock", || project.path("started").exists());
+    run.killed();
+    let file = project.path(".beads/.exclusive-lock");
+    until("the lock is gone", || !file.exists());
+    assert!(!project.path(".beads/.exclusive-lock-tenure/gone").exists());
+    let status = project.tenure("exclusive status").exits(0);
+    assert!(status.out.starts_with("Stale: me"), "{status:?}");
+    project
+        .tenure("exclusive run --holder next -- true")
+        .exits(0);
+    let story = project.story("database --store exclusive:.beads");
+    assert!(story.contains("dead 1, granted 2"), "{story}");
+}
+
 #[test]
 fn a_held_lock_is_refused_and_the_holder_is_named() {
     let project = beads();
@@ -110,6 +146,24 @@ fn a_held_lock_is_refused_and_the_holder_is_named() {
 }
 
 #[test]
+fn a_malformed_lock_is_named_as_one_and_nobody_is_told_to_wait() {
+    let project = beads();
+    project.write(".beads/.exclusive-lock", "");
+    let store = "--store exclusive:.beads";
+    let said = project
+        .tenure(&format!("run database --no-wait {store} -- true"))
+        .fails(
+            6,
+            &[
+                "a lock that names no holder",
+                "its lock is malformed",
+                "tenure doctor",
+            ],
+        );
+    assert!(!said.err.contains('?'), "{said:?}");
+}
+
+#[test]
 fn each_verdict_has_its_exit_code() {
     let project = beads();
     project.tenure("exclusive status").exits(0);
@@ -121,8 +175,8 @@ fn each_verdict_has_its_exit_code() {
         .tenure("exclusive status")
         .fails(6, &["far", "another machine"]);
     for (text, words) in [
-        ("", "malformed lock file"),
-        ("{", "malformed lock file"),
+        ("", "malformed lock file: unexpected EOF\n"),
+        ("{", "malformed lock file: unexpected EOF\n"),
         ("{\"holder\":\"x\"}", "pid must be positive"),
         // The other program is written in Go, which knows no leap second and limits the nesting.
         (
@@ -341,4 +395,15 @@ fn a_background_job_takes_the_lock_for_the_shell_that_waits_for_it() {
     let (pid, text) = said.out.split_once('\n').unwrap();
     let lock: Value = serde_json::from_str(text).unwrap();
     assert_eq!(lock["pid"].to_string(), pid);
+}
+
+#[test]
+fn a_run_is_named_by_as_or_holder() {
+    let project = Project::new();
+    let said = project.tenure("exclusive run --as nightly -- cat .tenure/.exclusive-lock");
+    assert!(said.exits(0).out.contains("\"nightly\""));
+    let said = project.tenure("exclusive run --as x --holder tool -- cat .tenure/.exclusive-lock");
+    assert!(said.exits(0).out.contains("\"tool\""));
+    let said = project.tenure("exclusive run -- true");
+    said.fails(2, &["give --holder NAME, or --as NAME"]);
 }

@@ -6,8 +6,12 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use project::{Call, Project, Said, write_program};
+use project::{Call, Project, Said, TENURE, write_program};
+use serde_json::json;
+use tenure_core::Clock;
+use tenure_host::HostClock;
 
 /// A git repository that is a project.
 struct Repository {
@@ -81,8 +85,11 @@ impl Repository {
 
     /// Changes a file and stages it.
     fn stage(&self, name: &str) {
+        // No two changes are the same: by one author in one second, they would be taken for one that was picked.
+        static CHANGE: AtomicUsize = AtomicUsize::new(0);
+        let change = CHANGE.fetch_add(1, Ordering::Relaxed);
         let text = fs::read_to_string(self.path(name)).unwrap_or_default();
-        self.write(name, &format!("{text}more\n"));
+        self.write(name, &format!("{text}more {change}\n"));
         self.git(&format!("add {name}")).exits(0);
     }
 
@@ -696,10 +703,10 @@ fn a_store_that_is_missing_or_damaged_blocks_only_if_the_guard_is_strict() {
     let repo = Repository::guarded();
     let damage = |how: &str| {
         for name in ["tenure.db", "tenure.db-wal", "tenure.db-shm"] {
-            let _ = fs::remove_file(repo.path(".tenure").join(name));
+            let _ = fs::remove_file(repo.path(".git/tenure").join(name));
         }
         if how == "damaged" {
-            repo.write(".tenure/tenure.db", &"no database ".repeat(1000));
+            repo.write(".git/tenure/tenure.db", &"no database ".repeat(1000));
         }
     };
     for how in ["missing", "damaged"] {
@@ -767,65 +774,143 @@ impl Repository {
 }
 
 #[test]
-fn a_push_is_refused_if_a_path_was_granted_to_another_holder_since_its_commit() {
+fn what_was_granted_after_a_commit_does_not_stop_its_push() {
     let repo = Repository::with_hub();
     repo.commit_reserved("a");
-    repo.commit_reserved("b");
-    // A later grant to the same holder, and one of other paths.
-    repo.tenure("reserve a --as me --for 1h").exits(0);
-    repo.tenure("reserve --release a --as me").exits(0);
-    repo.reserve("src/c");
-    repo.git("push -q").exits(0);
-
-    repo.commit_reserved("a");
+    // Another holder looks at the file and ends without a change, or still has it, or reads it.
     repo.reserve("a");
-    let words = [
-        "a: other was granted a at 20",
-        "after commit",
-        "git commit --amend",
-    ];
-    repo.git("push -q").fails(1, &words);
-    // The other holder may have changed it, so its release changes nothing.
     repo.tenure("reserve --release a --as other").exits(0);
-    repo.git("push -q").fails(1, &words);
-    // The same commit, made again in the knowledge of that.
-    repo.git("commit -q --amend --no-edit").exits(0);
     repo.git("push -q").exits(0);
-
-    // A reader is in the way only while it reads.
-    repo.commit_reserved("b");
-    repo.reserve("b --shared");
-    repo.git("push -q").fails(1, &["b: other was granted b"]);
-    repo.tenure("reserve --release b --as other").exits(0);
+    for mode in ["", " --shared"] {
+        repo.commit_reserved("b");
+        repo.reserve(&format!("b{mode}"));
+        repo.git("push -q").exits(0);
+        repo.tenure("reserve --release b --as other").exits(0);
+    }
+    // A commit of what nobody had reserved.
+    repo.stage("a");
+    repo.git("commit -qm a").exits(0);
+    repo.reserve("a");
     repo.git("push -q").exits(0);
     assert_eq!(repo.bypasses(), []);
 }
 
 #[test]
-fn a_merge_or_a_rebase_onto_the_other_holders_work_can_be_pushed() {
-    for how in ["pull -q --rebase", "pull -q --no-rebase --no-edit"] {
+fn amended_rebased_and_picked_commits_carry_their_record_over() {
+    let repo = Repository::with_hub();
+    repo.git("checkout -q -b side").exits(0);
+    repo.commit_reserved("a");
+    repo.git("checkout -q main").exits(0);
+    repo.commit_reserved("b");
+    // From now on, another holder has both files.
+    repo.reserve("a b");
+    repo.git("commit -q --amend -m other-words").exits(0);
+    repo.git("cherry-pick side").exits(0);
+    repo.git("checkout -q side").exits(0);
+    repo.git("rebase -q main~1").exits(0);
+    repo.git("checkout -q main").exits(0);
+    repo.git("push -q origin main side").exits(0);
+    assert_eq!(repo.bypasses(), []);
+    // Another change of the file is not carried.
+    repo.stage("b");
+    let said = repo.git("commit -q --no-verify --amend --no-edit").exits(0);
+    assert!(said.err.contains("which is recorded"), "{said:?}");
+    repo.git("push -qf")
+        .fails(1, &["b: other had b when commit"]);
+}
+
+/// What the refusal of a push says, with the commands that it advises to run.
+fn advised(said: &Said) -> Vec<String> {
+    let lines = said.err.lines().map(str::trim);
+    let commands = lines.filter_map(|line| {
+        let (_, command) = line.split_once(": ")?;
+        (command.starts_with("tenure reserve ") || command.starts_with("git rebase "))
+            .then(|| command.to_owned())
+    });
+    commands.collect()
+}
+
+#[test]
+fn the_advice_for_a_refused_push_works_wherever_the_commit_is() {
+    for first in ["a", "b"] {
         let repo = Repository::with_hub();
-        repo.commit_reserved("a");
-        // The other holder commits to the same file elsewhere, and pushes first.
-        let clone = repo.root().with_file_name("clone");
-        repo.git(&format!(
-            "clone -q {} {}",
-            repo.hub().display(),
-            clone.display()
-        ))
-        .exits(0);
-        for words in ["config user.name o", "config user.email o@o"] {
-            repo.git_in(&clone, words).exits(0);
+        repo.stage("src/c");
+        repo.git("commit -qm before").exits(0);
+        repo.reserve(first);
+        repo.stage(first);
+        repo.git("commit -q --no-verify -m against").exits(0);
+        repo.stage("src/d");
+        repo.git("commit -qm after").exits(0);
+        let said = repo.git("push -q").fails(1, &["other had", "you are me"]);
+        repo.tenure(&format!("reserve --release {first} --as other"))
+            .exits(0);
+        // Giving it back alone changes nothing.
+        repo.git("push -q").exits(1);
+        let advice = advised(&said);
+        assert_eq!(advice.len(), 2, "{said:?}");
+        for command in advice {
+            let (program, words) = command.split_once(' ').unwrap();
+            match program {
+                "tenure" => repo.tenure(&format!("{words} --as me")).exits(0),
+                _ => repo.git(words).exits(0),
+            };
         }
-        fs::write(clone.join("b"), "other\n").unwrap();
-        repo.git_in(&clone, "commit -qam other").exits(0);
-        repo.reserve("a b");
-        repo.tenure("reserve --release a b --as other").exits(0);
-        repo.git("push -q").fails(1, &["a: other was granted a"]);
-        repo.git_in(&clone, "push -q").exits(0);
-        repo.git(how).exits(0);
         repo.git("push -q").exits(0);
-        assert_eq!(repo.bypasses(), []);
+    }
+}
+
+#[test]
+fn neither_a_source_with_spaces_nor_many_commits_without_hooks_get_past_a_push() {
+    let repo = Repository::with_hub();
+    // So that its first second has passed for sure.
+    repo.reserve("a");
+    let later = |seconds: i64| HostClock::new().now().wall.as_second() + seconds;
+    let unseen = |words: &str, at: i64| {
+        let call = repo.call(&format!("-c core.hooksPath=/dev/null {words}"));
+        call.env("GIT_COMMITTER_DATE", format!("@{at} +0000"))
+            .end()
+            .exits(0);
+    };
+    let begun = later(2);
+    repo.stage("a");
+    unseen("commit -qm a", begun);
+    for number in 0..110 {
+        unseen(&format!("commit -q --allow-empty -m {number}"), begun);
+    }
+    project::until("the commits are made", || later(0) > begun);
+    let words = ["a: other had a when commit"];
+    // A hook that sees the newest commit sees not all that are below it.
+    repo.stage("b");
+    let commit = repo.call("commit -q -m").arg("the last");
+    commit.end().exits(0);
+    repo.git("push -q").fails(1, &words);
+    let push = repo.call("push -q origin");
+    let push = push.arg("HEAD^{/the last}:refs/heads/odd");
+    push.env("TENURE_HOLDER", "me").end().fails(1, &words);
+}
+
+#[test]
+fn a_commit_that_no_hook_saw_is_judged_by_its_date() {
+    let repo = Repository::with_hub();
+    let at = |seconds: i64| {
+        let at = HostClock::new().now().wall.as_second() + seconds;
+        format!("@{at} +0000")
+    };
+    let unseen = |name: &str, date: String| {
+        repo.stage(name);
+        let call = repo.call(&format!("-c core.hooksPath=/dev/null commit -qm {name}"));
+        call.env("GIT_COMMITTER_DATE", date).end().exits(0);
+    };
+    // Made before the grant.
+    unseen("a", at(-1));
+    repo.reserve("a");
+    repo.git("push -q").exits(0);
+    // A date before that of the parent, or to come, proves nothing.
+    for date in [at(-3600), at(3600)] {
+        unseen("a", date);
+        repo.git("push -q")
+            .fails(1, &["a: other had a when commit"]);
+        repo.git("reset -q --hard origin/main").exits(0);
     }
 }
 
@@ -845,7 +930,8 @@ fn a_commit_past_the_guard_is_recorded_and_can_t_be_pushed() {
         repo.bypasses(),
         [(verified.clone(), true, "other".to_owned())]
     );
-    repo.git("push -q").fails(1, &["a: other was granted a"]);
+    repo.git("push -q")
+        .fails(1, &["a: other had a when commit"]);
 
     // No hook at all: the next command that looks sees it.
     repo.stage("b");
@@ -890,16 +976,13 @@ fn cherry_picks_rebases_and_what_others_push_need_no_guard() {
     repo.git("merge -q --ff-only side").exits(0);
     repo.git("push -q").exits(0);
     assert_eq!(repo.bypasses(), []);
-    // A pick of what another holder has reserved makes no commit hook run, but is recorded.
-    repo.git("checkout -q side").exits(0);
+    // A revert of what another holder has reserved makes no commit hook run, but is recorded.
     repo.commit_reserved("a");
-    repo.git("checkout -q main").exits(0);
-    repo.stage("src/d");
-    repo.git("commit -q -m d").exits(0);
     repo.reserve("a");
-    let said = repo.git("cherry-pick side").exits(0);
+    let said = repo.git("revert --no-edit HEAD").exits(0);
     assert!(said.err.contains("which is recorded"), "{said:?}");
-    repo.git("push -q").fails(1, &["a: other was granted a"]);
+    repo.git("push -q")
+        .fails(1, &["a: other had a when commit"]);
 }
 
 /// Turns `guard.strict` on.
@@ -1163,4 +1246,71 @@ fn setup_installs_and_removes_the_guard_after_a_question() {
     repo.project.tenure("setup git --remove --yes").exits(0);
     assert!(!hook.exists());
     repo.project.tenure("setup git --user --yes").exits(2);
+}
+
+#[test]
+fn an_agent_that_names_no_session_to_its_commands_is_found_by_its_process() {
+    let repo = Repository::guarded();
+    let hook = |session: &str, edited: &str| {
+        let event = json!({
+            "session_id": session, "hook_event_name": "BeforeTool", "cwd": repo.root(),
+            "tool_name": "replace", "tool_input": { "file_path": edited },
+        });
+        let file = repo.root().with_file_name(session);
+        fs::write(&file, event.to_string()).unwrap();
+        format!("{TENURE} hook gemini < {}", file.display())
+    };
+    // An agent runs each hook and each command with a shell of its own.
+    let run = |commands: &[&str]| {
+        let script = repo.root().with_file_name("agent");
+        let lines = commands
+            .iter()
+            .map(|it| format!("sh -c '{it}; exit $?' || exit\n"));
+        fs::write(&script, lines.collect::<String>()).unwrap();
+        let mut agent: Command = repo.project.program("bash");
+        agent
+            .arg(&script)
+            .env("GIT_CONFIG_GLOBAL", repo.project.home().join("gitconfig"));
+        repo.project.prepare(agent).end()
+    };
+    let commit = "git commit -qm mine";
+    repo.stage("a");
+    run(&[&hook("s1", "a"), commit]).exits(0);
+    repo.stage("a");
+    // The first agent has ended without a word. Its file is still reserved, and nobody else has its name.
+    run(&[commit]).fails(1, &["gemini-s1 has a", "you have no name here"]);
+    let other = hook("s2", "b");
+    let said = run(&[&other, commit]);
+    said.fails(1, &["gemini-s1 has a", "you are gemini-s2"]);
+    // What it reserves and looks at has the same holder.
+    let said = run(&[&other, &format!("{TENURE} reserve src --for 1h")]).exits(0);
+    assert!(said.err.contains("gemini-s2 has reserved src"), "{said:?}");
+    // A name that is given goes first.
+    let named = format!("TENURE_HOLDER=gemini-s1 {commit}");
+    run(&[&other, &named]).exits(0);
+}
+
+#[test]
+fn a_lock_of_git_that_a_killed_install_left_is_resolved_and_gits_own_is_not() {
+    let repo = Repository::new();
+    fs::write(repo.path(".git/hooks/pre-commit"), "#!/bin/sh\n").unwrap();
+    let (lock, own) = (
+        repo.path(".git/config.lock"),
+        repo.path(".git/config.tenure-4194304"),
+    );
+    let leave = || {
+        fs::write(&own, "half").unwrap();
+        fs::hard_link(&own, &lock).unwrap();
+    };
+    for words in ["guard install", "guard uninstall", "doctor --fix"] {
+        leave();
+        repo.git("config x.y z").exits(255);
+        let said = repo.tenure(words);
+        assert!(!lock.exists() && !own.exists(), "{words}: {said:?}");
+        repo.git("config x.y z").exits(0);
+        fs::write(&lock, "").unwrap();
+        let said = repo.tenure(words);
+        assert!(lock.exists(), "{words}: {said:?}");
+        fs::remove_file(&lock).unwrap();
+    }
 }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
+use project::daemon::Detached;
 use project::{Project, Running};
 
 fn git(project: &Project, words: &str) -> String {
@@ -107,6 +108,56 @@ fn the_worktrees_of_a_bare_repository_share_a_project_in_it() {
     project.call("init").within(&two).end().exits(0);
 }
 
+/// Starts a daemon in a folder, waits for a cycle, and asserts that it keeps the tasks to itself.
+#[track_caller]
+fn keeps_tasks_to_itself(project: &Project, from: &Path, repository: &Path) {
+    let started = project.call("daemon start --json").within(from).end();
+    let said = started.exits(0).json();
+    let daemon = Detached::of(u32::try_from(said["data"]["pid"].as_u64().unwrap()).unwrap());
+    assert_eq!(said["data"]["remotes"], serde_json::Value::Null, "{said}");
+    project::until("a cycle is done", || {
+        let status = project.call("daemon status --json").within(from).end();
+        !status.json()["data"]["lastCycle"].is_null()
+    });
+    let refs = format!("-C {} for-each-ref refs/tenure", repository.display());
+    assert_eq!(git(project, &refs), "");
+    project.call("daemon stop").within(from).end().exits(0);
+    drop(daemon);
+}
+
+#[test]
+fn the_daemon_shares_nothing_where_the_settings_of_a_worktree_forbid_it() {
+    let off = "sync:\n  enabled: false\n";
+    let forbid = |worktree: &Path| {
+        std::fs::create_dir_all(worktree.join(".tenure")).unwrap();
+        std::fs::write(worktree.join(".tenure/config.yaml"), off).unwrap();
+    };
+    // The branch of a linked worktree has the file, and that of the main one does not.
+    let project = repository();
+    project.tenure("init").exits(0);
+    project.tenure("tasks add One").exits(0);
+    git(&project, "worktree add -q ../linked");
+    let linked = project.root().with_file_name("linked");
+    forbid(&linked);
+    keeps_tasks_to_itself(&project, &linked, &project.root());
+    // The tasks of all worktrees are the same ones.
+    keeps_tasks_to_itself(&project, &project.root(), &project.root());
+
+    // A bare repository has no worktree of its own.
+    git(&project, "clone -q --bare . ../around/.bare");
+    let around = project.root().with_file_name("around");
+    std::fs::write(around.join(".git"), "gitdir: ./.bare\n").unwrap();
+    git(&project, "-C ../around worktree add -q one");
+    git(&project, "-C ../around worktree add -q two");
+    let (one, two) = (around.join("one"), around.join("two"));
+    project.call("init").within(&one).end().exits(0);
+    project.call("tasks add One").within(&one).end().exits(0);
+    forbid(&one);
+    keeps_tasks_to_itself(&project, &one, &around);
+    keeps_tasks_to_itself(&project, &two, &around);
+    keeps_tasks_to_itself(&project, &around, &around);
+}
+
 #[test]
 fn a_submodule_is_a_repository_of_its_own_and_shares_with_its_own_worktrees() {
     let project = repository();
@@ -124,7 +175,7 @@ fn a_submodule_is_a_repository_of_its_own_and_shares_with_its_own_worktrees() {
         .end()
         .fails(2, &["--here"]);
     project.call("init --here").within(&sub).end().exits(0);
-    assert!(sub.join(".tenure/tenure.db").is_file());
+    assert!(project.path(".git/modules/sub/tenure/tenure.db").is_file());
     git(&project, "-C sub worktree add -q ../../linked");
     exclude(&project, &sub, &project.root().with_file_name("linked"));
     let free = project.call("run k --no-wait").within(&sub).input();
@@ -274,7 +325,7 @@ fn git_sees_only_what_people_write() {
     project.write(".tenure/folder/config.yaml", "");
     // While a lock is held, every file that tenure writes exists.
     let _held: Running = project.hold("run build");
-    assert!(project.path(".tenure/tenure.db-live").is_dir());
+    assert!(project.path(".git/tenure/tenure.db-live").is_dir());
 
     git(&project, "add --all");
     assert_eq!(git(&project, "ls-files"), ".tenure/config.yaml\n");

@@ -360,11 +360,11 @@ fn verify_calls_nothing_sound_that_stops_a_claim_or_the_tool() {
     }
     let project = proof();
     symlink("nowhere", project.path("ledger/000003.json")).unwrap();
-    let wanted = ("error".to_owned(), "unreadable".to_owned(), 3);
+    let wanted = ("error".to_owned(), "not_a_file".to_owned(), 3);
     assert_eq!(findings(&project), [wanted]);
     project
         .tenure("ledger claim 1 --as a")
-        .fails(1, &["event 3", "link to nothing"]);
+        .fails(1, &["000003.json", "link to nothing"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::project;
 
 use std::fs;
+use std::path::Path;
 
 use project::{Project, until};
 use tenure_testkit::limit::Stopwatch;
@@ -57,9 +58,14 @@ fn a_takeover_that_fails_leaves_the_proof_that_the_holder_is_dead() {
 /// Puts the ledger lock into the state in which a tenure leaves it that is killed while it holds it: the
 /// file has its public name, and names the process that took it last.
 fn link_lock(project: &Project) {
+    link_lock_of(&project.path("ledger"));
+}
+
+/// The same for the ledger with its events in this folder.
+fn link_lock_of(ledger: &Path) {
     let user = rustix::process::getuid().as_raw();
-    let own = project.path(&format!("ledger/.ledger-tenure/lock.{user}"));
-    fs::hard_link(own, project.path("ledger/ledger.lock")).unwrap();
+    let own = ledger.join(format!(".ledger-tenure/lock.{user}"));
+    fs::hard_link(own, ledger.join("ledger.lock")).unwrap();
 }
 
 #[test]
@@ -135,6 +141,30 @@ fn the_daemon_removes_the_ledger_lock_of_a_killed_tenure_at_once_and_no_live_one
     assert!(lock.exists(), "its holder is alive");
     holder.killed();
     until("the daemon removed the lock", || !lock.exists());
+}
+
+#[test]
+fn the_daemon_removes_the_dead_locks_of_ledgers_in_folders_of_the_project() {
+    let project = Project::new();
+    let ledgers = ["proof", "other"].map(|name| {
+        let root = project.path(name);
+        fs::create_dir(&root).unwrap();
+        let at = format!("-C {name}");
+        project.tenure(&format!("{at} ledger init")).exits(0);
+        project
+            .call(&format!("{at} ledger append"))
+            .arg(r#"{"type":"note"}"#)
+            .end()
+            .exits(0);
+        root.join("ledger")
+    });
+    let _daemon = project.daemon("--interval 1h");
+    for ledger in &ledgers {
+        link_lock_of(ledger);
+        until("the daemon removed the lock", || {
+            !ledger.join("ledger.lock").exists()
+        });
+    }
 }
 
 /// A foreign program's lock is exit 6 in every command, and the commands wait for it together.

@@ -2,6 +2,7 @@
 
 use crate::project;
 
+use std::io::Read;
 use std::time::Duration;
 
 use project::{Project, process, until};
@@ -303,4 +304,52 @@ fn force_is_noticed_by_polling_if_the_holder_can_not_be_woken() {
     std::fs::remove_dir_all(project.path(".tenure/tenure.db-live")).unwrap();
     project.tenure("locks release build --force").exits(0);
     run.ended().fails(7, &["lost"]);
+}
+
+#[test]
+fn a_command_is_not_started_once_its_lease_may_be_over() {
+    let project = Project::new();
+    // It reports the grant before it starts its command, and is held up there.
+    let late = project.call("run build --as late --json --ttl 300ms");
+    let (late, mut pipe) = late.sh("echo late >> inside").held_up();
+    let late = late.start();
+    let shown = || project.tenure("locks show build");
+    until("it has the lease", || shown().code == 0);
+    let next = project.call("run build --as next");
+    let next = next.sh("echo next >> inside; until [ -e go ]; do sleep 0.02; done");
+    let next = next.start();
+    until("the next holder works", || project.path("inside").exists());
+    let reader = std::thread::spawn(move || {
+        let mut said = String::new();
+        pipe.read_to_string(&mut said).unwrap();
+        said
+    });
+    late.ended().exits(7);
+    let said = reader.join().unwrap();
+    assert!(said.contains("LEASE_LOST"), "{}", said.trim());
+    assert!(said.contains("was not started"), "{}", said.trim());
+    assert_eq!(project.read("inside"), "next\n");
+    project.write("go", "");
+    next.ended().exits(0);
+    let story = "granted 1, expired 1, granted 2, released 2";
+    assert_eq!(project.story("build"), story);
+}
+
+#[test]
+fn a_lease_that_expired_is_not_said_to_be_taken_away() {
+    let project = Project::new();
+    let run = project
+        .call("run build --ttl 300ms")
+        .sh("echo runs; exec sleep 300");
+    let run = run.start();
+    until("the command runs", || !run.out().is_empty());
+    run.signal(Signal::STOP);
+    until("the lease is ended", || {
+        project.tenure("locks cleanup").exits(0);
+        project.story("build").contains("expired 1")
+    });
+    run.signal(Signal::CONT);
+    let said = run.ended().exits(7);
+    assert!(said.err.contains("it expired"), "{said:?}");
+    assert!(!said.err.contains("taken away"), "{said:?}");
 }

@@ -63,9 +63,9 @@ fn the_holder_is_named_and_a_lock_without_a_pid_is_left_alone() {
 fn a_command_whose_lock_is_removed_is_stopped_with_7_and_that_is_recorded() {
     let project = Project::uninitialised();
     for deed in [
-        "rm -rf storage/lock",
+        "chmod u+w storage/lock; rm -rf storage/lock",
         "mv storage/lock storage/x",
-        "rm -rf storage/lock; mkdir storage/lock",
+        "chmod u+w storage/lock; rm -rf storage/lock; mkdir storage/lock",
     ] {
         let script = format!("sleep 0.1; {deed}; exec sleep 300");
         let said = project
@@ -83,7 +83,7 @@ fn a_command_whose_lock_is_removed_is_stopped_with_7_and_that_is_recorded() {
     // Also when it is over before anybody could look.
     let said = project
         .call(&format!("run {STORE} board"))
-        .sh("rm -rf storage/lock")
+        .sh("chmod u+w storage/lock; rm -rf storage/lock")
         .end();
     said.fails(7, &["its command had just ended"]);
 }

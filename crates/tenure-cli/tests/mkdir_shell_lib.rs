@@ -54,7 +54,7 @@ fn is_installed(shell: &str) -> bool {
         "no {program}"
     );
     if !found {
-        println!("skipped: {program} is not installed");
+        tenure_testkit::left_out(&format!("{program} is not installed"));
     }
     found
 }
@@ -225,6 +225,68 @@ fn a_signal_during_the_release_does_not_leave_the_lock() {
     });
 }
 
+/// A signal reaches the script while one of the programs runs that an acquisition uses, just before it does its work
+/// or just after.
+#[test]
+fn a_signal_during_the_acquisition_does_not_leave_the_lock() {
+    let path = std::env::var("PATH").unwrap();
+    for shell in SHELLS.into_iter().filter(|shell| is_installed(shell)) {
+        for program in ["mktemp", "cat", "rm"] {
+            let mut real = path.split(':').map(|dir| Path::new(dir).join(program));
+            let real = real.find(|path| path.exists()).unwrap();
+            let real = real.display();
+            let signal = ": > signalled; kill -TERM \"$SCRIPT\"";
+            for first in [
+                format!("{signal}; exec {real} \"$@\""),
+                format!("{real} \"$@\"; code=$?; {signal}; exit $code"),
+            ] {
+                let project = with_lib();
+                for folder in ["bin", "tmp"] {
+                    fs::create_dir(project.path(folder)).unwrap();
+                }
+                let wrapper =
+                    format!("#!/bin/sh\n[ -e signalled ] || {{ {first}; }}\nexec {real} \"$@\"\n");
+                let wrapped = project.path(&format!("bin/{program}"));
+                project::write_program(&wrapped, wrapper.as_bytes());
+                let said = script(
+                    &project,
+                    shell,
+                    true,
+                    "SCRIPT=$$; TMPDIR=$PWD/tmp; PATH=$PWD/bin:$PATH; export SCRIPT TMPDIR PATH
+                     board_lock_trap lock; board_lock_acquire lock 5; : > went-on",
+                );
+                let said = said.end().exits(143);
+                let scene = format!("{shell}: {first}");
+                assert!(project.path("signalled").exists(), "{scene}");
+                assert!(!project.path("lock").exists(), "{scene}: {said:?}");
+                assert!(!project.path("went-on").exists(), "{scene}");
+                let left = fs::read_dir(project.path("tmp")).unwrap().count();
+                assert_eq!((said.err.as_str(), left), ("", 0), "{scene}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wait_without_tenure_is_never_shorter_than_its_timeout() {
+    for shell in SHELLS.into_iter().filter(|shell| is_installed(shell)) {
+        let project = with_lib();
+        fs::create_dir(project.path("lock")).unwrap();
+        project.write("lock/pid", "1\n");
+        // Late in a second, of which the clock of the shell shows nothing.
+        let said = script(
+            &project,
+            shell,
+            false,
+            "until case $(date +%N) in [89]*) ;; *) false ;; esac; do :; done
+             before=$(date +%s%N); board_lock_acquire lock 1 || :; echo $(($(date +%s%N) - before))",
+        );
+        let said = said.end().exits(0);
+        let waited: u64 = said.out.trim().parse().unwrap();
+        assert!(waited >= 1_000_000_000, "{shell}: {waited} ns");
+    }
+}
+
 #[test]
 fn a_script_may_change_its_folder_while_it_holds_the_lock() {
     each(|project, shell, tenure| {
@@ -304,7 +366,7 @@ fn a_script_whose_lock_was_taken_away_is_told_when_it_gives_it_back() {
             project,
             shell,
             tenure,
-            "board_lock_acquire lock 0; rm -rf lock; mkdir lock
+            "board_lock_acquire lock 0; chmod u+w lock; rm -rf lock; mkdir lock
              board_lock_release lock || echo $?; [ -d lock ] && echo theirs",
         );
         let said = said.end().exits(0);

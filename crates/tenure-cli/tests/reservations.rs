@@ -532,3 +532,77 @@ fn a_holder_of_paths_is_asked_for_one_of_its_files() {
     assert!(!shown.contains("asks"), "{shown}");
     project.tenure("ask src/lib.rs --as two").exits(4);
 }
+
+#[test]
+fn a_link_and_what_it_leads_to_are_reserved_together() {
+    let project = repository();
+    symlink("lib.rs", project.path("src/link")).unwrap();
+    symlink("missing.rs", project.path("src/dangling")).unwrap();
+    symlink("dangling", project.path("src/second")).unwrap();
+    symlink("loop", project.path("src/loop")).unwrap();
+    for (link, target) in [
+        ("src/link", "src/lib.rs"),
+        ("src/dangling", "src/missing.rs"),
+        ("src/second", "src/missing.rs"),
+    ] {
+        for (first, second) in [(link, target), (target, link)] {
+            project
+                .tenure(&format!("reserve {first} --as one"))
+                .exits(0);
+            let call = project.tenure(&format!("reserve {second} --no-wait --as two"));
+            call.fails(6, &["one"]);
+            project.tenure("reserve --release --as one").exits(0);
+        }
+    }
+    // Where a link leads is reserved, too.
+    project.tenure("reserve src/second --as one").exits(0);
+    assert_eq!(
+        reserved(&project),
+        ["one src/dangling src/missing.rs src/second"]
+    );
+    project
+        .tenure("reserve --release src/second --as one")
+        .exits(0);
+    assert!(reserved(&project).is_empty());
+    project
+        .tenure("reserve src/loop --as one")
+        .fails(1, &["Too many levels of symbolic links"]);
+}
+
+#[test]
+fn a_check_says_what_the_guard_would_say_if_reservations_are_required() {
+    let project = repository();
+    let check = |path: &str| project.tenure(&format!("check {path} --as one"));
+    check("src/lib.rs").exits(0);
+    project.write(".tenure/config.yaml", "guard:\n  require: true\n");
+    for path in ["src/lib.rs", "src", "."] {
+        check(path).fails(5, &["not reserved by you", "guard.require"]);
+    }
+    project.tenure("reserve src/lib.rs --as one").exits(0);
+    check("src/lib.rs").exits(0);
+    check("src").exits(5);
+    project.tenure("reserve src --as one").exits(0);
+    check("src").exits(0);
+    let json = project
+        .tenure("check docs src --as one --json")
+        .exits(5)
+        .json();
+    assert_eq!(json["error"]["details"]["unreserved"][0], "docs");
+    project.tenure("reserve docs --as two").exits(0);
+    check("docs").exits(6);
+}
+
+#[test]
+fn a_lock_is_not_called_as_the_reservations_are() {
+    let project = repository();
+    for command in [
+        "acquire paths --as one",
+        "run paths -- true",
+        "run build paths -- true",
+    ] {
+        let said = project.tenure(command);
+        assert_ne!(said.code, 0, "{command}");
+        assert!(said.err.contains("choose another name"), "{said:?}");
+    }
+    assert!(reserved(&project).is_empty());
+}

@@ -645,3 +645,19 @@ fn a_database_with_two_names_is_refused() {
     fs::remove_file(second).unwrap();
     folder.tenure(&words).exits(0);
 }
+
+#[test]
+fn a_waiter_behind_an_expired_row_is_told_who_holds_the_section() {
+    let folder = Folder::new();
+    let sql = "UPDATE section_locks SET runner_id = 'them',
+               expires_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 hour')";
+    folder.db.execute(sql, []).unwrap();
+    let sql = "UPDATE tasks SET section_id = (SELECT section_id FROM section_locks) WHERE id = ?1";
+    assert_eq!(folder.db.execute(sql, [LOCKED]).unwrap(), 1);
+    // The row of the task itself expired long ago, and its section is held.
+    let said = folder.tenure(&format!("acquire task:{LOCKED} --as b --wait 50ms"));
+    let said = said.exits(6);
+    let words = "its section is held by them";
+    assert!(said.err.contains(words), "{}", said.err);
+    assert!(!said.err.contains("about to be granted"), "{}", said.err);
+}

@@ -3,6 +3,7 @@
 use crate::project;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -288,7 +289,7 @@ fn the_log_says_who_changed_what_and_a_restore_needs_a_yes() {
 }
 
 #[test]
-fn a_fresh_clone_is_told_of_shared_tasks_and_init_gets_them() {
+fn only_init_and_sync_talk_to_the_remote_of_a_fresh_clone() {
     let hub = Hub::new();
     for n in 0..3 {
         hub.add("a", &n.to_string());
@@ -300,12 +301,31 @@ fn a_fresh_clone_is_told_of_shared_tasks_and_init_gets_them() {
     );
     hub.says("a", &["sync"]);
     hub.git(".", &["clone", "-q", "hub.git", "b"]);
-    let (code, words) = hub.fails("b", &["tasks", "list"]);
-    assert_eq!(code, 3);
-    assert!(
-        words.contains("origin has shared tasks: tenure init"),
-        "{words}"
+    // A clone may come from anybody, and its settings name programs.
+    fs::write(
+        hub.path("ssh"),
+        "#!/bin/sh\ntouch ${0%/*}/dialled\nexit 1\n",
+    )
+    .unwrap();
+    fs::set_permissions(hub.path("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let ssh = hub.path("ssh").display().to_string();
+    hub.git("b", &["config", "core.sshCommand", &ssh]);
+    hub.git(
+        "b",
+        &["remote", "set-url", "origin", "ssh://nowhere/hub.git"],
     );
+    for words in [
+        &["tasks", "list"][..],
+        &["locks"],
+        &["run", "build", "--", "true"],
+        &["status"],
+        &["why", "build"],
+    ] {
+        let (code, said) = hub.fails("b", words);
+        assert_eq!(code, 3, "{words:?}: {said}");
+    }
+    assert!(!hub.path("dialled").exists());
+    hub.git("b", &["remote", "set-url", "origin", "../hub.git"]);
     let told = hub.says("b", &["init"]);
     assert!(told.ends_with("\n3 tasks from origin."), "{told}");
     assert_eq!(hub.titles("b"), ["0", "1", "2"]);
@@ -317,14 +337,15 @@ fn a_fresh_clone_is_told_of_shared_tasks_and_init_gets_them() {
     hub.git("a", &["commit", "-q", "-m", "Settings"]);
     hub.git("a", &["push", "-q"]);
     hub.git(".", &["clone", "-q", "hub.git", "c"]);
-    let output = hub.tenure("c", &["tasks", "list"]);
-    let note = text(&output.stderr);
-    assert_eq!(
-        note,
-        "Note: origin has shared tasks: tenure sync gets them."
+    hub.git("c", &["config", "core.sshCommand", &ssh]);
+    hub.git(
+        "c",
+        &["remote", "set-url", "origin", "ssh://nowhere/hub.git"],
     );
-    // Once.
-    assert_eq!(text(&hub.tenure("c", &["tasks", "list"]).stderr), "");
+    hub.says("c", &["tasks", "list"]);
+    hub.says("c", &["run", "build", "--", "true"]);
+    assert!(!hub.path("dialled").exists());
+    hub.git("c", &["remote", "set-url", "origin", "../hub.git"]);
     hub.says("c", &["sync"]);
     assert_eq!(hub.titles("c").len(), 3);
     assert_eq!(hub.git("c", &["status", "--porcelain", "-uall"]), "");
@@ -695,7 +716,8 @@ fn a_fetch_that_another_one_outran_is_tried_again() {
 fn locks(hub: &Hub, place: &str) -> String {
     let found = hub
         .program("find", place)
-        .args([".git", "-name", "*.lock"])
+        .args([".git", "-path", ".git/tenure", "-prune", "-o"])
+        .args(["-name", "*.lock", "-print"])
         .output();
     text(&found.unwrap().stdout)
 }
@@ -857,7 +879,7 @@ fn a_full_disk_is_said_and_all_is_well_once_there_is_space() {
     );
     let possible = unshare(&mount).stderr(Stdio::null()).status();
     if !possible.is_ok_and(|status| status.success()) {
-        println!("skipped: unshare can't mount a small file system here");
+        tenure_testkit::left_out("unshare can't mount a small file system here");
         return;
     }
     // With less and less room, so that it ends at one step after the other.
@@ -880,7 +902,7 @@ fn a_full_disk_is_said_and_all_is_well_once_there_is_space() {
             [ ! -e .git/index.lock ] || exit 96
             [ "$(git diff --cached --name-only)" = staged ] || exit 97
             {TENURE} sync log | grep -q "With $room: added" || exit 98
-            find .git -name '*.lock' -o -name '*crash*' | grep -q . && exit 94
+            find .git -path .git/tenure -prune -o \( -name '*.lock' -o -name '*crash*' \) -print | grep -q . && exit 94
         done
         git fsck --no-progress || exit 99
         [ $(git -C ../hub.git ls-tree -r --name-only refs/tenure/tasks | grep -c /) = 21 ] || exit 100

@@ -493,3 +493,15 @@ fn json_gives_the_lines_in_an_envelope() {
         .collect();
     assert_eq!(lines, same);
 }
+
+#[test]
+fn a_task_is_put_into_a_section_that_comes_later_in_the_file() {
+    let project = Project::new();
+    let lines = r#"{"id": "t1", "title": "One", "section": "backend"}
+{"kind": "section", "id": "s1", "name": "Backend"}"#;
+    project.write("tasks.jsonl", lines);
+    let said = project.tenure("tasks import tasks.jsonl").exits(0);
+    assert!(said.out.contains("1 section added"), "{}", said.out);
+    let said = project.tenure("tasks show t1 --json").exits(0).json();
+    assert_eq!(said["data"]["sectionId"], "s1", "{said}");
+}

@@ -802,3 +802,70 @@ fn a_task_that_is_added_once_is_one_task_however_often_and_at_the_same_time() {
     );
     tenure(&project, &["tasks", "add", "--once", ""]).exits(2);
 }
+
+#[test]
+fn a_repeated_command_never_reaches_another_task() {
+    let project = Project::new();
+    let lines = r#"{"id": "job-2", "title": "Two"}
+{"id": "job-20", "title": "Twenty"}
+{"kind": "section", "id": "sec-1", "name": "One"}
+{"kind": "section", "id": "sec-10", "name": "Ten"}"#;
+    project.write("tasks.jsonl", lines);
+    project.tenure("tasks import tasks.jsonl").exits(0);
+    project.tenure("tasks delete job-2").exits(0);
+    let before = project.tenure("tasks export").out;
+    for again in [
+        "tasks delete job-2",
+        "tasks done job-2",
+        "tasks fail job-2",
+        "tasks release job-2",
+        "tasks update job-2 --priority 9",
+        "tasks update job-2 --status in_progress",
+        "tasks renew job-2",
+        "tasks show job-2",
+    ] {
+        let said = project.tenure(again).exits(4);
+        assert!(
+            said.err
+                .contains("there is no task \"job-2\": \"Two\" (job-2) was deleted"),
+            "{}",
+            said.err
+        );
+    }
+    assert_eq!(project.tenure("tasks export").out, before);
+    // Sections leave no ids behind, so a prefix is never enough to change one.
+    project.tenure("sections rm sec-1").exits(0);
+    for again in [
+        "sections rm sec-1",
+        "tasks add More --section sec-1",
+        "tasks update job-20 --section sec-1",
+    ] {
+        let said = project.tenure(again).exits(4);
+        assert!(
+            said.err
+                .contains("sec-1 is only the beginning of an id: name the section, Ten"),
+            "{}",
+            said.err
+        );
+    }
+    project.tenure("sections rm sec-10").exits(0);
+}
+
+#[test]
+fn a_prefix_that_stands_for_a_task_is_named() {
+    let project = Project::new();
+    project.write("tasks.jsonl", r#"{"id": "job-20", "title": "Twenty"}"#);
+    project.tenure("tasks import tasks.jsonl").exits(0);
+    let said = project.tenure("tasks update job- --priority 9").exits(0);
+    assert!(
+        said.err
+            .contains("job- stands for task \"Twenty\" (job-20)"),
+        "{}",
+        said.err
+    );
+    // The short id is what lists show.
+    let id = add(&project, &["More"]);
+    let short = &id[..8];
+    let said = project.tenure(&format!("tasks done {short}")).exits(0);
+    assert_eq!(said.err, "");
+}

@@ -193,7 +193,9 @@ fn each_reason_for_no_task_has_its_own_code() {
     project
         .tenure("tasks update one --status pending --as other")
         .exits(0);
-    // Attempts enough for the wait to be long.
+    // Attempts enough for the pause after the next one to be a minute.
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    db.execute("UPDATE tasks SET attempts = 50", []).unwrap();
     let fail = "echo sorry >&2; exit 3";
     let work = project.call("tasks work --as other --retries 100 --no-wait");
     work.sh(fail).end().exits(6);
@@ -627,4 +629,28 @@ fn a_task_that_is_held_shows_since_when_and_until_when_and_its_lock_shows_its_ti
     let locks = project.tenure("locks list").exits(0).out;
     assert!(locks.lines().next().unwrap().ends_with("TITLE"), "{locks}");
     assert!(locks.contains("Fix bug"), "{locks}");
+}
+
+#[test]
+fn a_runner_resumes_the_task_that_it_has() {
+    let project = Project::new();
+    for title in ["One", "Two", "Three"] {
+        project.tenure(&format!("tasks add {title}")).exits(0);
+    }
+    let next = |words: &str| {
+        let said = project
+            .tenure(&format!("tasks next --json {words}"))
+            .exits(0);
+        let data = said.json()["data"].clone();
+        (data["title"].clone(), data["token"].clone())
+    };
+    let (title, token) = next("--as a --resume");
+    assert_eq!(title, "One");
+    // Without the option it gets another one; with it, the one that it has.
+    assert_eq!(next("--as a").0, "Two");
+    assert_eq!(next("--as a --resume"), (title, token));
+    // What another runner has is not resumed.
+    assert_eq!(next("--as b --resume").0, "Three");
+    project.tenure("tasks done One --as a").exits(0);
+    assert_eq!(next("--as a --resume").0, "Two");
 }

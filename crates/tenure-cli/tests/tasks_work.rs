@@ -780,6 +780,29 @@ fn a_lease_is_renewed_while_its_command_runs() {
     assert_eq!(status(&project, "one"), "completed");
 }
 
+#[test]
+fn a_command_is_not_started_for_a_task_whose_lease_may_be_over() {
+    let project = Project::new();
+    let id = add(&project, "one");
+    // It says that it started the task before it starts the command, and is held up there.
+    let late = work(&project, "--as late --no-wait --ttl 300ms");
+    let (late, mut pipe) = late.sh("echo late >> inside").held_up();
+    let late = late.start();
+    let shown = format!("locks show task:{id}");
+    until("it has the task", || project.tenure(&shown).code == 0);
+    let next =
+        work(&project, "--as next").sh("echo next >> inside; until [ -e go ]; do sleep 0.02; done");
+    let next = next.start();
+    until("the next runner works", || project.path("inside").exists());
+    let reader = std::thread::spawn(move || std::io::copy(&mut pipe, &mut std::io::sink()));
+    late.ended().exits(7);
+    reader.join().unwrap().unwrap();
+    assert_eq!(project.read("inside"), "next\n");
+    project.write("go", "");
+    next.ended().exits(0);
+    assert_eq!(status(&project, "one"), "completed");
+}
+
 /// A runner on a new terminal, made by script(1).
 fn on_a_terminal(project: &Project, line: &str) -> Running {
     let mut script = project.program("script");

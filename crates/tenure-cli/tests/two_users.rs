@@ -25,7 +25,7 @@ impl Shared {
     /// `None` if this process can't act as other users.
     fn new(mode: u32) -> Option<Self> {
         if as_user(ALICE, GROUP).is_none() {
-            eprintln!("skipped: only root can act as two users");
+            tenure_testkit::left_out("only root can act as two users");
             return None;
         }
         let project = Project::uninitialised();

@@ -224,7 +224,7 @@ fn a_signal_ends_a_wait_for_a_busy_database_at_once() {
     begins.signal(Signal::TERM);
     begins.ended().fails(143, &["stopped waiting for other"]);
     holder.signal(Signal::TERM);
-    let said = holder.ended().exits(0);
+    let said = holder.ended().exits(143);
     assert!(said.err.contains("build could not be released"), "{said:?}");
     assert!(said.err.contains("when a signal came"), "{said:?}");
     drop(db);
@@ -576,8 +576,33 @@ fn a_running_command_finds_what_it_is_asked_in_a_file() {
         (&asked["by"], &asked["key"]),
         (&"bob".into(), &"other".into())
     );
-    assert!(
-        !std::path::Path::new(lines[1]).exists(),
-        "it was left behind"
+    let file = std::path::Path::new(lines[1]);
+    assert!(!file.exists(), "it was left behind");
+    let beside = project.path(".tenure/tenure.db-live");
+    assert_eq!(
+        file.parent(),
+        Some(beside.as_path()),
+        "it is beside the store"
     );
+}
+
+#[test]
+fn what_a_killed_run_was_asked_is_private_and_removed_with_its_lock() {
+    use std::os::unix::fs::MetadataExt;
+    let project = Project::new();
+    let running = project
+        .call("run build --as ann")
+        .sh("echo $TENURE_ASKED; exec cat")
+        .input()
+        .start();
+    until("it runs", || running.out().ends_with('\n'));
+    let file = std::path::PathBuf::from(running.out().trim_end());
+    project.tenure("ask build --as bob").exits(0);
+    until("it is asked", || {
+        std::fs::metadata(&file).is_ok_and(|file| file.len() > 0)
+    });
+    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
+    let _ = running.killed();
+    project.tenure("locks cleanup").exits(0);
+    assert!(!file.exists(), "it was left behind");
 }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `acquire` | [`acquire()`], and its parts for claims on several keys: [`grant`], [`refuse`] |
 //! | `ask` | [`ask()`] |
-//! | `lease` | [`renew()`], [`release()`], [`force()`], [`reap()`] |
+//! | `lease` | [`renew()`], [`release()`], [`release_paths()`], [`force()`], [`reap()`] |
 //! | `several` | [`acquire_all()`], [`renew_all()`], [`release_all()`], [`withdraw_all()`]: several keys in one step |
 //! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
@@ -46,10 +46,10 @@ mod store;
 mod tickets;
 mod window;
 
-pub use acquire::{acquire, grant, refuse};
+pub use acquire::{Refused, acquire, grant, refuse};
 pub use ask::ask;
 pub use deadlock::cycle_of;
-pub use lease::{ReapedKey, force, reap, release, renew};
+pub use lease::{ReapedKey, force, force_one, reap, release, release_paths, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, some_leases, view};
 pub use several::{
     AcquiredAll, acquire_all, release_all, renew_all, view_past_blocked, withdraw_all,
@@ -165,8 +165,10 @@ pub enum LeasePart<'a> {
     /// At most this many, the oldest.
     First(usize),
     /// What a claim in a mode for several holders has to know of: those in other modes, those of the claimant's name, and
-    /// at most this many others, the oldest.
+    /// at most this many others, those that expire first.
     Beside(&'a Claim, usize),
+    /// At most this many, those that expire first.
+    FirstToExpire(usize),
 }
 
 impl LeasePart<'_> {
@@ -179,16 +181,27 @@ impl LeasePart<'_> {
             Self::Near(places) => leases.retain(|(lease, _)| places.meet(&lease.mode)),
             Self::First(limit) => leases.truncate(limit),
             Self::Beside(claim, limit) => {
-                let mut number = 0;
+                let first = first_to_expire(&leases, limit);
                 leases.retain(|(lease, _)| {
-                    number += 1;
                     let own = lease.holder.id == claim.holder.id;
-                    own || lease.mode != claim.mode || number <= limit
+                    own || lease.mode != claim.mode || first.contains(&lease.token)
                 });
+            }
+            Self::FirstToExpire(limit) => {
+                let first = first_to_expire(&leases, limit);
+                leases.retain(|(lease, _)| first.contains(&lease.token));
             }
         }
         leases
     }
+}
+
+/// The tokens of at most so many leases that expire before the others.
+fn first_to_expire<T>(leases: &[(Lease, T)], limit: usize) -> Vec<Token> {
+    let end = |lease: &Lease| lease.expires.as_ref().map(|end| end.wall);
+    let mut first: Vec<&Lease> = leases.iter().map(|(lease, _)| lease).collect();
+    first.sort_by_key(|lease| (end(lease).is_none(), end(lease), lease.token));
+    first.iter().take(limit).map(|lease| lease.token).collect()
 }
 
 /// What a ticket is for.
@@ -332,6 +345,11 @@ pub trait Step: Look {
     /// Writes a lease, in the place of the one with the same key and token if there is one, and
     /// records the event.
     fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error>;
+
+    /// How many leases one step can end. A verb that ends more of a key takes several steps.
+    fn most_ends(&self) -> usize {
+        usize::MAX
+    }
 
     /// Removes a lease and records how it ended. A store may go on showing it until the step is committed.
     fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Self::Error>;

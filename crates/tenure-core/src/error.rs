@@ -22,6 +22,8 @@ pub enum ErrorKind {
     TooNew,
     /// The store cannot be read.
     Damaged,
+    /// The store was removed while it was in use, or another one is in its place. What was held in it is lost.
+    Gone,
     /// The object that the key names does not exist.
     NotFound,
     /// The store does not support the operation.
@@ -91,6 +93,16 @@ impl StoreError {
         let what = format!("{key} is held or waited for as {found}, so it can't be {asked}");
         Self::new(ErrorKind::OtherMode, what)
             .fix("ask for it in the same way, or when no process holds it or waits for it")
+    }
+
+    /// A claim for paths was refused, because its patterns take too long to compare with those of others.
+    pub fn too_complex(mode: &Mode) -> Self {
+        let many = mode.paths().map_or(0, |paths| paths.patterns().len());
+        let what = format!(
+            "it would take too long to compare these patterns ({many}) with those that are reserved or waited for: nothing was reserved"
+        );
+        Self::new(ErrorKind::Unsupported, what)
+            .fix("reserve fewer patterns, or some with fewer * and a longer beginning without wildcards, such as src/api/**")
     }
 
     /// Adds how to fix it.

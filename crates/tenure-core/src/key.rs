@@ -79,6 +79,12 @@ pub enum BadName {
         /// The position of the character, in bytes.
         at: usize,
     },
+    /// A new claim on the key of the reservations, which are claimed otherwise.
+    #[error(
+        "paths is the key of all reservations, so it can't be the name of a lock: choose another name, or reserve all \
+         files with tenure reserve '**'"
+    )]
+    Paths,
     /// It begins or ends with white space. Two keys that look the same must be the same.
     #[error("the {0} begins or ends with white space: remove it")]
     Padded(&'static str),
@@ -167,6 +173,9 @@ impl Key {
     pub fn parse_new(text: impl Into<String>) -> Result<Self, BadName> {
         let key = Self::parse(text)?;
         check_visible(&key.0, "key")?;
+        if key.is_paths() {
+            return Err(BadName::Paths);
+        }
         Ok(key)
     }
 

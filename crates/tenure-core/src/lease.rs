@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{ErrorKind, StoreError};
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::mode::Mode;
@@ -20,10 +21,33 @@ impl Token {
     /// The token of a lease that another program wrote. No grant has it.
     pub const NONE: Self = Self(0);
 
-    /// The next larger token.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
+    /// The largest token that is granted. A larger one in a store is damage, or was planted. Every reader of JSON can
+    /// represent the tokens up to here exactly.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// The next larger token; an error if there is none, so that no two grants ever share a token (G2).
+    pub fn next(self) -> Result<Self, StoreError> {
+        self.raised(1)
+    }
+
+    /// A token that is larger by this much.
+    pub fn raised(self, by: u64) -> Result<Self, StoreError> {
+        let raised = self.0.checked_add(by).map(Self);
+        raised.filter(|token| token.may_be_granted()).ok_or_else(|| {
+            let what = format!(
+                "no token can follow {self} (the largest is {}): nothing was granted",
+                Self::MAX
+            );
+            StoreError::new(ErrorKind::Damaged, what).fix(
+                "tenure never counts that far, so another program wrote this number or the store is damaged: \
+                 restore a backup of it, or move it away while nothing is held and begin with an empty one",
+            )
+        })
+    }
+
+    /// Whether a grant can have this token: it is neither [`Token::NONE`] nor absurdly large.
+    pub fn may_be_granted(self) -> bool {
+        self != Self::NONE && self <= Self::MAX
     }
 }
 
@@ -107,5 +131,20 @@ impl Lease {
     /// How long until it expires; `None` if it has expired or never does.
     pub fn remaining(&self, now: &Moment) -> Option<Duration> {
         self.expires.as_ref()?.remaining(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_token_follows_the_largest_one() {
+        assert_eq!(Token(7).next().unwrap(), Token(8));
+        assert_eq!(Token(Token::MAX.0 - 1).next().unwrap(), Token::MAX);
+        for full in [Token::MAX, Token(u64::MAX - 1), Token(u64::MAX)] {
+            assert_eq!(full.next().unwrap_err().kind, ErrorKind::Damaged);
+        }
+        assert!(Token(1).raised(Token::MAX.0).is_err());
     }
 }

@@ -23,11 +23,13 @@
 //! Each pattern is compiled into an automaton, as a regular expression would be. [`PathPattern::overlap`] walks
 //! both at the same time, together with a third one that accepts only paths in normal form, and so finds
 //! a path that both cover, or proves that there is none. It lists no files and does not guess. The
-//! work is bounded by [`MAX_STEPS`], however the patterns are written.
+//! work is bounded by [`MAX_STEPS`], however the patterns are written, and that of all comparisons in a step of a store by
+//! its `Budget`.
 //!
 //! Most patterns that are stored are never walked: those of two paths are compared as text, and a pattern whose first
 //! characters differ from those of the other one can't overlap with it.
 
+mod budget;
 mod parse;
 mod set;
 #[cfg(test)]
@@ -38,6 +40,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
+pub(crate) use self::budget::Budget;
+use self::budget::spend;
 use self::parse::{Name, Token, alternatives, names_files, written};
 use self::set::Set;
 
@@ -286,35 +290,23 @@ impl PathPattern {
         if !path.starts_with(&self.prefix) {
             return false;
         }
-        let mut now = self.reachable([0]);
+        let mut places = Places::new(self.steps());
+        let mut now = places.reachable([0]);
         for c in path.chars() {
+            if !spend(now.len() + 1) {
+                return true;
+            }
             let next = now.iter().filter_map(|at| match self.steps().get(*at) {
                 Some(Step::One(set)) if set.contains(c) => Some(at + 1),
                 _ => None,
             });
-            now = self.reachable(next.collect::<Vec<_>>());
+            now = places.reachable(next);
+            if now.is_empty() {
+                return false;
+            }
         }
         now.iter()
             .any(|at| matches!(self.steps().get(*at), Some(Step::Accept)))
-    }
-
-    /// The places that can be reached without a character.
-    fn reachable(&self, from: impl IntoIterator<Item = usize>) -> Vec<usize> {
-        let mut seen = vec![false; self.steps().len()];
-        let mut stack: Vec<usize> = from.into_iter().collect();
-        let mut places = Vec::new();
-        while let Some(at) = stack.pop() {
-            match seen.get_mut(at) {
-                Some(seen) if !*seen => *seen = true,
-                _ => continue,
-            }
-            match self.steps().get(at) {
-                Some(Step::Either(one, other)) => stack.extend([*one, *other]),
-                Some(_) => places.push(at),
-                None => {}
-            }
-        }
-        places
     }
 
     /// A short path that both patterns cover; `None` if there is none.
@@ -336,6 +328,10 @@ impl PathPattern {
         let mut walk = Walk::new(ours.len(), theirs.len());
         walk.visit(Pair::default(), None);
         while let Some((index, pair)) = walk.next() {
+            if !spend(1) {
+                let longer = if a.len() > b.len() { a } else { b };
+                return Some(longer.clone());
+            }
             let (one, two) = (ours.get(pair.one)?, theirs.get(pair.two)?);
             match (one, two) {
                 (Step::Either(a, b), _) => {
@@ -397,6 +393,42 @@ enum Step {
     Either(usize, usize),
     /// The end of a path that is covered.
     Accept,
+}
+
+/// The places of an automaton that can be reached without a character.
+struct Places<'a> {
+    steps: &'a [Step],
+    /// The round in which each place was last reached.
+    seen: Vec<u32>,
+    round: u32,
+}
+
+impl<'a> Places<'a> {
+    fn new(steps: &'a [Step]) -> Self {
+        Self {
+            steps,
+            seen: vec![0; steps.len()],
+            round: 0,
+        }
+    }
+
+    fn reachable(&mut self, from: impl IntoIterator<Item = usize>) -> Vec<usize> {
+        self.round += 1;
+        let mut stack: Vec<usize> = from.into_iter().collect();
+        let mut places = Vec::new();
+        while let Some(at) = stack.pop() {
+            match self.seen.get_mut(at) {
+                Some(seen) if *seen != self.round => *seen = self.round,
+                _ => continue,
+            }
+            match self.steps.get(at) {
+                Some(Step::Either(one, other)) => stack.extend([*one, *other]),
+                Some(_) => places.push(at),
+                None => {}
+            }
+        }
+        places
+    }
 }
 
 /// Where a walk through two automata is.

@@ -109,6 +109,15 @@ impl PathSet {
         }
     }
 
+    /// The same without some patterns, compared as text; `None` if none is left.
+    #[must_use]
+    pub fn without(&self, some: &[PathPattern]) -> Option<Self> {
+        let has = |pattern: &PathPattern| some.iter().any(|it| it.as_str() == pattern.as_str());
+        let mut rest = self.clone();
+        rest.patterns.retain(|pattern| !has(pattern));
+        (!rest.patterns.is_empty()).then_some(rest)
+    }
+
     /// Whether the paths are only read.
     pub fn is_shared(&self) -> bool {
         self.shared

@@ -17,6 +17,7 @@ use crate::event::{Event, EventKind};
 use crate::holder::{Binding, Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Grant, Lease, Token};
+use crate::path_pattern::PathPattern;
 use crate::queue::{Ticket, Waiter};
 use crate::task::Shortage;
 use crate::time::Deadline;
@@ -142,9 +143,11 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// The first conflicting lease, with the verdict on its holder.
+    /// The first conflicting lease, with the verdict on its holder: one that lasts, if there is one.
     pub fn lease(&self) -> Option<&(Lease, Verdict)> {
-        self.leases.first()
+        let lasts = |(_, verdict): &&(Lease, Verdict)| verdict.ended().is_none();
+        let lasting = self.leases.iter().find(lasts);
+        lasting.or_else(|| self.leases.first())
     }
 
     /// What to wait for after this answer.
@@ -431,6 +434,14 @@ pub trait Store: Send + Sync {
     /// Releases several keys in one step. Those whose lease has ended do not keep the others from being released.
     fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
 
+    /// Gives back some patterns of a reservation, and keeps the rest under a new token, in one step.
+    fn release_paths(
+        &self,
+        grant: &Grant,
+        paths: &[PathPattern],
+        by: Instant,
+    ) -> Result<Released, StoreError>;
+
     /// Withdraws the tickets of a claim on several keys in one step, or parks them.
     fn withdraw_all(
         &self,
@@ -451,6 +462,15 @@ pub trait Store: Send + Sync {
         &self,
         key: &Key,
         of: Option<&HolderId>,
+        forced_by: &HolderId,
+        reason: Option<&str>,
+        by: Instant,
+    ) -> Result<Forced, StoreError>;
+
+    /// Ends one lease by force, and records who did it.
+    fn force_one(
+        &self,
+        grant: &Grant,
         forced_by: &HolderId,
         reason: Option<&str>,
         by: Instant,

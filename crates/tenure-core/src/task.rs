@@ -184,6 +184,9 @@ pub struct Task {
     pub token: Token,
     /// Whether a runner works on it in another clone, as of the last sync.
     pub elsewhere: bool,
+    /// What another program wrote into it that can't be understood. Those fields have stand-ins here, and `next`
+    /// passes over the task if they decide its place.
+    pub problem: Option<String>,
 }
 
 /// An earlier or rejected value of a task's field.

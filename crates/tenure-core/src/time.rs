@@ -25,6 +25,11 @@ impl Epoch {
         Self(String::new())
     }
 
+    /// Whether the clock domain names its epochs.
+    pub fn is_known(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Whether both are known to be the same epoch.
     pub fn same(&self, other: &Self) -> bool {
         !self.0.is_empty() && self.0 == other.0
@@ -96,18 +101,21 @@ impl Deadline {
     }
 
     /// The deadline by the current wall clock, even if that clock has jumped since the deadline was set.
+    ///
+    /// The two clocks of a moment are read one after the other, so the difference between them varies a little. One
+    /// lease has one end: only a jump of a second or more moves it.
     pub fn shown(&self, now: &Moment) -> Timestamp {
         if !self.epoch.same(&now.epoch) {
             return self.wall;
         }
         let here = i128::try_from(self.ticks.as_nanos()).unwrap_or(i128::MAX);
         let there = i128::try_from(now.ticks.as_nanos()).unwrap_or(i128::MAX);
-        Timestamp::from_nanosecond(
-            now.wall
-                .as_nanosecond()
-                .saturating_add(here.saturating_sub(there)),
-        )
-        .unwrap_or(self.wall)
+        let nanos = now.wall.as_nanosecond();
+        let by_ticks = nanos.saturating_add(here.saturating_sub(there));
+        if by_ticks.abs_diff(self.wall.as_nanosecond()) < 1_000_000_000 {
+            return self.wall;
+        }
+        Timestamp::from_nanosecond(by_ticks).unwrap_or(self.wall)
     }
 }
 
@@ -151,6 +159,20 @@ mod tests {
         assert!(Epoch::unknown() != Epoch::unknown());
         assert!(Epoch("a".into()) == Epoch("a".into()));
         assert!(!Epoch::unknown().differs(&Epoch("a".into())));
+    }
+
+    #[test]
+    fn the_end_that_is_shown_moves_only_with_a_jump_of_the_wall_clock() {
+        let set = moment(1000, 10, "boot");
+        let deadline = set.deadline(Duration::from_secs(60));
+        let mut later = moment(1020, 30, "boot");
+        later.ticks += Duration::from_millis(2);
+        assert_eq!(deadline.shown(&later), deadline.wall);
+        let jumped = moment(5020, 30, "boot");
+        assert_eq!(
+            deadline.shown(&jumped),
+            Timestamp::from_second(5060).unwrap()
+        );
     }
 
     #[test]

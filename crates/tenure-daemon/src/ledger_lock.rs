@@ -1,10 +1,12 @@
-//! Removes the ledger lock that a killed tenure left behind, as soon as it dies: [`LedgerLockWatch`].
+//! Removes the ledger lock that a killed tenure left behind, as soon as it dies: [`LedgerLockWatch`]. Every ledger
+//! of the project is watched: the one in its root, and those in folders of the root.
 //!
 //! The other program that shares a ledger waits for its lock and knows no way to tell that the holder is
-//! dead. So a thread of its own watches the lock, between the cycles and during them: it sleeps while no
+//! dead. So a thread of its own watches each lock, between the cycles and during them: it sleeps while no
 //! lock is there, and until the holder of one releases it or exits. A lock that is not proven dead is left
 //! alone; every tenure command that looks at the ledger checks it, too.
 
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
-use tenure::project::StoreRole;
-use tenure::{Project, StoreUrl};
+use tenure::Project;
+use tenure::project::is_ledger;
 use tenure_host::files::lock_watch::{Change, Listen, LockWatch};
 use tenure_host::pidfd::open_pidfd;
 use tenure_ledger::{BlockingLock, Ledger};
@@ -26,7 +28,13 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// How often to look again at a lock whose holder's exit the kernel can't report.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Watches the lock of a project's ledger until it is dropped.
+/// How many entries of the root are looked at.
+const MOST_ENTRIES: usize = 4096;
+
+/// How many ledgers are watched: each takes a thread.
+const MOST_LEDGERS: usize = 64;
+
+/// Watches the lock of one ledger until it is dropped.
 #[derive(Debug)]
 pub(crate) struct LedgerLockWatch {
     thread: Option<JoinHandle<()>>,
@@ -38,22 +46,23 @@ pub(crate) struct LedgerLockWatch {
 }
 
 impl LedgerLockWatch {
-    /// Starts a watch if the project has a ledger and none is watched. Returns a line for the log for
-    /// each lock that was removed since the last call.
-    pub(crate) fn refresh(watch: &mut Option<Self>, project: &Project) -> Vec<String> {
-        let removed: Vec<String> = watch
+    /// Watches the ledgers that the project has now. Returns a line for the log for each lock that was removed
+    /// since the last call.
+    pub(crate) fn refresh(watches: &mut Vec<Self>, project: &Project) -> Vec<String> {
+        let removed: Vec<String> = watches
             .iter()
             .flat_map(|watch| watch.removed.try_iter())
             .map(|lock| format!("Removed the ledger lock of {lock}: its process had exited."))
             .collect();
-        let root = ledger_of(project);
-        let folder = root.as_ref().and_then(|root| id(&root.join("ledger")));
-        let is_current = |watch: &Self| {
+        let ledgers = ledgers_of(project);
+        watches.retain(|watch| {
             let runs = watch.thread.as_ref().is_some_and(|it| !it.is_finished());
-            runs && Some(watch.folder) == folder
-        };
-        if !watch.as_ref().is_some_and(is_current) {
-            *watch = root.and_then(|root| Self::start(&root));
+            runs && ledgers.iter().any(|(_, folder)| watch.folder == *folder)
+        });
+        for (root, folder) in ledgers {
+            if !watches.iter().any(|watch| watch.folder == folder) {
+                watches.extend(Self::start(&root));
+            }
         }
         removed
     }
@@ -91,14 +100,23 @@ fn id(folder: &Path) -> Option<(u64, u64)> {
     Some((at.dev(), at.ino()))
 }
 
-fn ledger_of(project: &Project) -> Option<PathBuf> {
-    project
-        .stores()
+/// The roots of a project's ledgers, with the folders of their events.
+fn ledgers_of(project: &Project) -> Vec<(PathBuf, (u64, u64))> {
+    let root = project.root();
+    let inside = fs::read_dir(root).into_iter().flatten().flatten();
+    let inside = inside
+        .take(MOST_ENTRIES)
+        // As everywhere: a link to a folder is not followed.
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path());
+    [root.to_owned()]
         .into_iter()
-        .find_map(|store| match (store.role, store.url) {
-            (StoreRole::Ledger, StoreUrl::Ledger(root)) => Some(root),
-            _ => None,
-        })
+        .chain(inside)
+        .filter(|root| is_ledger(root))
+        .filter_map(|root| Some((id(&root.join("ledger"))?, root)))
+        .map(|(folder, root)| (root, folder))
+        .take(MOST_LEDGERS)
+        .collect()
 }
 
 /// Watches until the other end of `stopped` is closed, or the folder is gone.

@@ -10,12 +10,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use tenure_core::key::is_hidden;
+use tenure_host::files::beneath;
 use tenure_host::files::permissions::create_new;
 
 /// The file's name, in the `.tenure` folder, unless the daemon is given another path.
@@ -125,27 +126,19 @@ fn open(path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or_default();
     let mut options = File::options();
     let options = options.append(true).custom_flags(flags);
-    if !may_follow(path) {
-        return Err(io::Error::other("it is a link of another user"));
+    // A user may have named any file, or put a link there.
+    let path = &beneath::resolve_file(path)?;
+    if path.symlink_metadata().is_ok_and(|known| known.is_file()) {
+        beneath::must_be_file_or_missing(path)?;
     }
     // Reading is needed only to see the last byte, and the log may be one that can't be read.
     let opened = options.clone().read(true).open(path);
     match opened.or_else(|_| options.open(path)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
-            create_new(path, OFlags::RDWR | OFlags::APPEND | OFlags::NONBLOCK)
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            create_new(path, OFlags::RDWR | OFlags::APPEND)
         }
-        // A link of this user to a file that does not exist yet.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => options.create(true).open(path),
         opened => opened,
     }
-}
-
-/// Whether a log may be written: it is not a link that another user put in its place.
-fn may_follow(path: &Path) -> bool {
-    path.symlink_metadata().map_or(true, |known| {
-        let owners = [rustix::process::geteuid().as_raw(), 0];
-        !known.is_symlink() || owners.contains(&known.uid())
-    })
 }
 
 /// Whether the last byte of a file is something other than the end of a line.

@@ -38,7 +38,7 @@ pub struct DaemonOptions {
     pub home: Option<PathBuf>,
     /// The time between two cycles, if it is not to come from the settings.
     pub interval: Option<Duration>,
-    /// The log, if it is not to be in the project's folder.
+    /// The log, if it is not to be beside the project's other state.
     pub log: Option<PathBuf>,
     /// Whether it runs without a terminal.
     pub detached: bool,
@@ -47,7 +47,7 @@ pub struct DaemonOptions {
 impl DaemonOptions {
     /// The path of the log.
     pub fn log(&self) -> PathBuf {
-        let default = || self.project.folder().join(crate::log::FILE);
+        let default = || self.project.state().join(crate::log::FILE);
         self.log.clone().unwrap_or_else(default)
     }
 }
@@ -88,8 +88,10 @@ impl StartError {
 pub enum StopReason {
     /// It received this signal.
     Signal(&'static str),
-    /// The project's folder was removed.
+    /// The folder of the project's state was removed.
     FolderGone,
+    /// The state of the project is somewhere else now: git came.
+    Moved,
     /// Its lock file was removed, and another daemon has the lock now.
     Superseded,
 }
@@ -99,6 +101,7 @@ impl fmt::Display for StopReason {
         match self {
             Self::Signal(name) => write!(f, "received {name}"),
             Self::FolderGone => f.write_str("the project's folder is gone"),
+            Self::Moved => f.write_str("the project's state was moved: start it again"),
             Self::Superseded => f.write_str("another daemon runs for this project"),
         }
     }
@@ -137,7 +140,7 @@ struct Daemon<'a> {
     clock: HostClock,
     /// Problems outside of the cycles. Each is logged once, until it changes.
     problems: Vec<Problem>,
-    ledger_lock: Option<LedgerLockWatch>,
+    ledger_locks: Vec<LedgerLockWatch>,
 }
 
 /// The log and its echo.
@@ -186,9 +189,11 @@ impl<'a> Daemon<'a> {
         options: DaemonOptions,
         echo: &'a mut dyn FnMut(Timestamp, &str),
     ) -> Result<Self, StartError> {
-        let folder = options.project.folder();
+        let folder = options.project.state().to_owned();
+        // What is wrong with it, taking the lock tells.
+        let _ = options.project.create_state();
         let lock = take_lock(&folder)?;
-        let config = Config::load(options.home.as_deref(), Some(&folder))?;
+        let config = options.project.background_config(options.home.as_deref())?;
         let mut log = Log::new(options.log(), config.daemon.log_max_size);
         if let Err(error) = log.check()
             // The daemon works without its default log, but a path that was given may be a typing error.
@@ -239,7 +244,7 @@ impl<'a> Daemon<'a> {
             state,
             clock,
             problems: Vec::new(),
-            ledger_lock: None,
+            ledger_locks: Vec::new(),
         };
         daemon.output.line(&format!(
             "Started: pid {}, tenure {}, a cycle every {}.",
@@ -267,6 +272,10 @@ impl<'a> Daemon<'a> {
             if signals.take_reopen() {
                 // The log is opened for every line: this one goes to the new file.
                 self.output.line("Reopened the log (SIGHUP).");
+            }
+            let project = Project::at(self.options.project.root());
+            if project.is_ok_and(|now| now.state() != self.folder) {
+                return Ok(StopReason::Moved);
             }
             match self.keep_lock(signals)? {
                 Some(reason) => return Ok(reason),
@@ -336,7 +345,8 @@ impl<'a> Daemon<'a> {
     /// Reads the settings again, and watches the locations of the exclusive locks as they are now.
     fn refresh(&mut self, locations: &mut LockLocations) {
         let mut problems = Vec::new();
-        match Config::load(self.options.home.as_deref(), Some(&self.folder)) {
+        let home = self.options.home.as_deref();
+        match self.options.project.background_config(home) {
             Ok(config) => self.config = config,
             Err(error) => problems.push(Problem::Settings(error.to_string())),
         }
@@ -346,7 +356,7 @@ impl<'a> Daemon<'a> {
         let interval = self.options.interval.unwrap_or(self.config.daemon.interval);
         self.state.interval_ms = millis(interval);
         locations.refresh();
-        for line in LedgerLockWatch::refresh(&mut self.ledger_lock, &self.options.project) {
+        for line in LedgerLockWatch::refresh(&mut self.ledger_locks, &self.options.project) {
             self.output.line(&line);
         }
         if let Some(error) = locations.watch_error() {

@@ -14,6 +14,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::Process;
 use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::beneath;
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// The file's name, in the `.tenure` folder.
 pub const FILE: &str = "daemon.json";
@@ -114,7 +118,7 @@ pub struct StopRecord {
 impl DaemonState {
     /// Reads the file; `None` if there is none.
     pub fn read(folder: &Path) -> io::Result<Option<Self>> {
-        let bytes = match std::fs::read(folder.join(FILE)) {
+        let bytes = match beneath::read(&folder.join(FILE), LARGEST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_host::identity;
+use tenure_host::pidfd::{is_being_killed, open_pidfd};
 
 use crate::lock::is_held;
 use crate::state::DaemonState;
+use crate::stop::await_end;
 
 /// The pause between two looks at a daemon that is starting.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -45,13 +47,25 @@ impl DaemonStatus {
     }
 }
 
-/// The recorded state, unless it belongs to a daemon that has ended.
+/// How long a daemon that was killed may take to end.
+const DYING: Duration = Duration::from_secs(10);
+
+/// The recorded state, unless it belongs to a daemon that has ended. Waits for one that was killed a moment ago: until
+/// its process has ended, it has the lock.
 pub(crate) fn live_state(folder: &Path) -> io::Result<Option<DaemonState>> {
     let state = match DaemonState::read(folder) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
         read => read?,
     };
-    Ok(state.filter(|state| state.ended.is_none() && !identity::has_ended(&state.process)))
+    let Some(state) = state.filter(|state| state.ended.is_none()) else {
+        return Ok(None);
+    };
+    if is_being_killed(&state.process)
+        && let Ok(Some(dying)) = open_pidfd(&state.process)
+    {
+        await_end(&dying, DYING)?;
+    }
+    Ok((!identity::has_ended(&state.process)).then_some(state))
 }
 
 #[cfg(test)]

@@ -30,11 +30,16 @@ pub fn request_stop(process: &Process) -> io::Result<Option<StoppingDaemon>> {
 impl StoppingDaemon {
     /// Waits at most `limit` for the process to end, and tells whether it has. May return early.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
-        let timeout = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
-        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        await_end(&self.0, limit)
+    }
+}
+
+/// Waits at most `limit` for a process to end, and tells whether it has. May return early.
+pub(crate) fn await_end(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+    match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }

@@ -11,6 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+use tenure_host::files::beneath;
+
 use crate::log::{LONGEST_LINE, ROTATED, rotated};
 
 /// The pause between two looks at a log that is followed.
@@ -102,11 +105,8 @@ fn files(path: &Path) -> io::Result<Vec<LogFile>> {
 
 impl LogFile {
     fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let known = file.metadata()?;
-        if !known.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
+        let path = beneath::resolve_file(path)?;
+        let (file, known) = beneath::open_known(&path, OFlags::RDONLY)?;
         Ok(Self {
             file,
             id: (known.dev(), known.ino()),

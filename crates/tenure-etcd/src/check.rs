@@ -9,6 +9,7 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::cluster::{Cluster, Failure, now};
 use crate::layout::Layout;
+use crate::memory::Memory;
 use crate::proto::{
     AlarmResponse, Compare, Done, MemberListResponse, Op, PutRequest, RangeRequest, StatusResponse,
     TxnRequest,
@@ -83,7 +84,7 @@ pub struct MemberStatus {
 
 /// Asks each member of a cluster for its state. A member that does not answer is part of the result.
 pub fn check(address: &Address, clock: &Arc<dyn Clock>) -> Result<Check, StoreError> {
-    let cluster = Arc::new(Cluster::new(address.clone())?);
+    let cluster = Arc::new(Cluster::new(address.clone(), Memory::default())?);
     let members = std::thread::scope(|scope| {
         let ask = |endpoint| scope.spawn(move || member(address, endpoint, clock));
         let asked: Vec<_> = address
@@ -145,9 +146,14 @@ fn member(
             login,
             ..address.clone()
         };
-        Ok(Arc::new(Cluster::new(address)?))
+        Ok(Arc::new(Cluster::new(address, Memory::default())?))
     };
-    let status = |member: &Arc<Cluster>| call(member, "/etcdserverpb.Maintenance/Status");
+    let status = |member: &Arc<Cluster>| {
+        member.ask_once(
+            soon(),
+            |client: Client| async move { client.status().await },
+        )
+    };
     let mut member = one(None)?;
     let mut answer = status(&member);
     if matches!(answer, Err(Failure::Refused(_))) && address.login.is_some() {
@@ -185,7 +191,7 @@ fn login(address: &Address) -> Option<Login> {
         login: None,
         ..address.clone()
     };
-    let anonymous = Arc::new(Cluster::new(anonymous).ok()?);
+    let anonymous = Arc::new(Cluster::new(anonymous, Memory::default()).ok()?);
     let (user, password) = address.login.clone().unwrap_or_default();
     let answer = anonymous.ask(soon(), |client: Client| {
         let (user, password) = (user.clone(), password.clone());

@@ -76,7 +76,7 @@ impl Client {
                 .map_err(|error| Status::invalid_argument(reasons(&error)))?;
         }
         let channel = endpoint.connect().await;
-        let channel = channel.map_err(|error| Status::unavailable(reasons(&error)))?;
+        let channel = channel.map_err(unavailable)?;
         let mut client = Self {
             one_by_one: Arc::default(),
             grpc: Grpc::new(Connection(channel.clone())).max_decoding_message_size(LARGEST),
@@ -153,6 +153,17 @@ impl Client {
         Ok(answer.into_inner())
     }
 
+    /// What the member says of itself, also one that has lost its leader.
+    pub(crate) async fn status(&self) -> Result<StatusResponse, Status> {
+        let mut grpc = self.grpc.clone();
+        until_ready(&mut grpc).await?;
+        let mut request = self.request(Done {});
+        request.metadata_mut().remove("hasleader");
+        let path = PathAndQuery::from_static("/etcdserverpb.Maintenance/Status");
+        let codec = ProstCodec::<Done, StatusResponse>::default();
+        Ok(grpc.unary(request, path, codec).await?.into_inner())
+    }
+
     /// Makes a transaction.
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
         self.call("/etcdserverpb.KV/Txn", request).await
@@ -204,11 +215,9 @@ impl Client {
     }
 
     /// A new etcd lease, which lasts so many seconds.
-    pub(crate) async fn grant(&self, seconds: i64) -> Result<i64, Status> {
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Status> {
         let request = LeaseGrantRequest { ttl: seconds };
-        let answer: LeaseGrantResponse =
-            self.call("/etcdserverpb.Lease/LeaseGrant", request).await?;
-        Ok(answer.id)
+        self.call("/etcdserverpb.Lease/LeaseGrant", request).await
     }
 
     /// Ends an etcd lease.
@@ -362,8 +371,13 @@ fn only_some_versions_of_etcd_crash() {
 }
 
 async fn until_ready(grpc: &mut Grpc<Connection>) -> Result<(), Status> {
-    let ready = grpc.ready().await;
-    ready.map_err(|error| Status::unavailable(reasons(&error)))
+    grpc.ready().await.map_err(unavailable)
+}
+
+fn unavailable(error: tonic::transport::Error) -> Status {
+    let mut status = Status::unavailable(reasons(&error));
+    status.set_source(Arc::new(error));
+    status
 }
 
 fn tls(files: &TlsFiles) -> ClientTlsConfig {

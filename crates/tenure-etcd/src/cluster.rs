@@ -5,19 +5,29 @@
 //!
 //! One member is asked at a time. If it does not answer, the next attempt asks the next one: a member
 //! that is stopped or cut off looks alive to its clients for a long time.
+//!
+//! The processes of a machine share what they learn (`memory`): which member answered, and that none did. For
+//! [`SILENCE`] after a process has waited in vain, others ask briefly and fail at once. Each of them tries, so the first one after the
+//! cluster is back succeeds.
 
 use std::error::Error as _;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tenure_core::{ErrorKind, StoreError};
+use serde::{Deserialize, Serialize};
+use tenure_core::{Epoch, ErrorKind, StoreError};
+use tenure_host::clock::since_boot;
+use tenure_host::identity;
 use tenure_host::interrupt::is_interrupted;
 use tonic::{Code, Status};
 
 use crate::address::{Address, Tls};
-use crate::client::{Client, Connecting, LEASE_NOT_FOUND, TlsFiles, reasons};
+use crate::client::{Client, Connecting, LEASE_NOT_FOUND, TlsFiles};
 use crate::driver::Driver;
+use crate::hindrance::{Hindrance, innermost, speaks_plain, speaks_tls};
+use crate::memory::Memory;
 use crate::store::lock;
 
 /// How long one member has for its answer, before the next one is asked.
@@ -28,6 +38,36 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a cluster that has never answered this process is asked. One that has may just elect a leader.
 const NEVER_REACHED: Duration = Duration::from_secs(5);
+
+/// How long a process that has waited in vain spares the others of its machine the same wait.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long a cluster is asked that was silent a moment ago, by a process that it has never answered. Enough for a new
+/// connection with a login.
+const BRIEF: Duration = Duration::from_millis(500);
+
+/// The topic of [`Reach`].
+const REACH: &str = "reach";
+
+/// How the cluster was reached last, by any process of this machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Reach {
+    /// The member that is asked first.
+    member: Option<String>,
+    /// When a process last waited in vain: the boot, and the time since then.
+    silent: Option<(Epoch, Duration)>,
+}
+
+impl Reach {
+    /// Whether the cluster was silent a moment ago.
+    fn is_silent(&self) -> bool {
+        self.silent.as_ref().is_some_and(|(boot, at)| {
+            let ago = since_boot().checked_sub(*at);
+            boot.same(identity::boot()) && ago.is_some_and(|ago| ago < SILENCE)
+        })
+    }
+}
 
 /// Why a call has no answer.
 #[derive(Debug)]
@@ -64,6 +104,13 @@ pub(crate) struct Cluster {
     members: Mutex<Members>,
     /// When a member last answered.
     answered: Mutex<Option<Instant>>,
+    /// How many attempts in a row had no answer.
+    unanswered: AtomicUsize,
+    /// How many of those failed for a reason that stays until a person removes it.
+    hindered: AtomicUsize,
+    pub(crate) memory: Memory,
+    /// As it was remembered when this process began, or as it was kept since.
+    reach: Mutex<Reach>,
     pub(crate) driver: Driver,
 }
 
@@ -75,7 +122,10 @@ struct Members {
 
 impl Cluster {
     /// Connects to nothing yet.
-    pub(crate) fn new(address: Address) -> Result<Self, StoreError> {
+    pub(crate) fn new(address: Address, memory: Memory) -> Result<Self, StoreError> {
+        let reach: Reach = memory.recall(REACH).unwrap_or_default();
+        let first = |member: &String| address.endpoints.iter().position(|one| one == member);
+        let current = reach.member.as_ref().and_then(first).unwrap_or(0);
         let connecting = Connecting {
             timeout: ATTEMPT,
             login: address.login.clone(),
@@ -85,10 +135,14 @@ impl Cluster {
             address,
             connecting,
             members: Mutex::new(Members {
-                current: 0,
+                current,
                 client: None,
             }),
             answered: Mutex::new(None),
+            unanswered: AtomicUsize::new(0),
+            hindered: AtomicUsize::new(0),
+            memory,
+            reach: Mutex::new(reach),
             driver: Driver::new().map_err(no_thread)?,
         })
     }
@@ -119,15 +173,19 @@ impl Cluster {
             return Ok(connected);
         }
         let current = self.current();
-        let count = self.address.endpoints.len().max(1);
-        let member = self.address.endpoints.get(current % count);
-        let member = member.map(String::as_str).unwrap_or_default();
-        let client = Client::connect(member, &self.connecting).await?;
+        let client = Client::connect(self.endpoint(current), &self.connecting).await?;
         let mut members = self.members();
         if members.current == current {
             members.client = Some(client.clone());
         }
         Ok((current, client))
+    }
+
+    /// The address of a member.
+    fn endpoint(&self, member: usize) -> &str {
+        let count = self.address.endpoints.len().max(1);
+        let endpoint = self.address.endpoints.get(member % count);
+        endpoint.map(String::as_str).unwrap_or_default()
     }
 
     /// Asks another member from here on, unless another call has already changed it.
@@ -141,11 +199,63 @@ impl Cluster {
 
     /// Whether there is time for another attempt.
     pub(crate) fn may_try_again(&self, by: Instant, began: Instant) -> bool {
-        let by = match self.answered() {
+        // A round of all members is enough if nothing is going to change.
+        let round = self.address.endpoints.len();
+        let is_enough = self.hindered.load(Ordering::Relaxed) >= round
+            || self.answered().is_none()
+                && self.was_silent()
+                && self.unanswered.load(Ordering::Relaxed) >= round;
+        let in_time = remaining(self.asked_until(by, began)) > PAUSE;
+        let may = in_time && !is_enough && !is_interrupted();
+        if !may {
+            let in_vain = now() >= began + NEVER_REACHED;
+            let silent = in_vain.then(|| (identity::boot().clone(), since_boot()));
+            let mut reach = lock(&self.reach).clone();
+            if in_vain || reach.silent.is_some() {
+                reach.silent = silent.or(reach.silent);
+                reach.member = Some(self.endpoint(self.current()).to_owned());
+                self.keep(reach);
+            }
+        }
+        may
+    }
+
+    /// How long a call is tried that began at this time.
+    fn asked_until(&self, by: Instant, began: Instant) -> Instant {
+        match self.answered() {
             Some(_) => by,
+            None if self.was_silent() => by.min(began + BRIEF),
             None => by.min(began + NEVER_REACHED),
+        }
+    }
+
+    /// Whether a process of this machine waited for the cluster in vain a moment ago.
+    fn was_silent(&self) -> bool {
+        lock(&self.reach).is_silent()
+    }
+
+    /// Remembers which member answered, unless new processes ask that one first anyway.
+    fn remember_answer(&self, member: usize) {
+        let endpoint = self.endpoint(member);
+        let is_first = {
+            let reach = lock(&self.reach);
+            let first = reach.member.as_deref();
+            reach.silent.is_none() && first.unwrap_or(self.endpoint(0)) == endpoint
         };
-        remaining(by) > PAUSE && !is_interrupted()
+        if !is_first {
+            self.keep(Reach {
+                member: Some(endpoint.to_owned()),
+                silent: None,
+            });
+        }
+    }
+
+    fn keep(&self, new: Reach) {
+        let mut reach = lock(&self.reach);
+        if *reach != new {
+            self.memory.keep(REACH, &new);
+            *reach = new;
+        }
     }
 
     fn answered(&self) -> Option<Instant> {
@@ -188,6 +298,11 @@ impl Cluster {
         }
     }
 
+    /// Whether the last attempt to ask it was in vain.
+    pub(crate) fn is_away(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) > 0
+    }
+
     /// Asks one member, once.
     pub(crate) fn ask_once<T, F>(
         self: &Arc<Self>,
@@ -198,6 +313,22 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
+        let answer = self.attempt(by, job);
+        if matches!(answer, Err(Failure::NoAnswer(_))) {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.unanswered.store(0, Ordering::Relaxed);
+            self.hindered.store(0, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn attempt<T, F>(self: &Arc<Self>, by: Instant, job: impl Fn(Client) -> F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let by = self.asked_until(by, now());
         let limit = remaining(by).min(ATTEMPT);
         let current = self.current();
         let connected = if let Some(connected) = self.connection() {
@@ -210,7 +341,7 @@ impl Cluster {
             Some(Ok(connected)) => connected,
             Some(Err(status)) => {
                 self.give_up_on(current);
-                return Err(self.explain(&status));
+                return Err(self.explain_failed(current, &status));
             }
             None => {
                 self.give_up_on(current);
@@ -221,10 +352,11 @@ impl Cluster {
         match self.run(limit, job(client))? {
             Some(Ok(answer)) => {
                 *lock(&self.answered) = Some(now());
+                self.remember_answer(member);
                 Ok(answer)
             }
             Some(Err(status)) => {
-                let failure = self.explain(&status);
+                let failure = self.explain_failed(member, &status);
                 if matches!(failure, Failure::NoAnswer(_)) {
                     self.give_up_on(member);
                 }
@@ -256,6 +388,43 @@ impl Cluster {
             )
             .fix(CHECK_MEMBERS),
         )
+    }
+
+    /// What an error of the client means, after the member was looked at once more: why it can't be talked to may be known.
+    fn explain_failed(&self, member: usize, status: &Status) -> Failure {
+        let failure = self.explain(status);
+        let Failure::NoAnswer(error) = failure else {
+            return failure;
+        };
+        let is_new = self.answered().is_none() && status.source().is_some();
+        let endpoint = self.endpoint(member).to_owned();
+        let is_encrypted = self.address.tls.is_some();
+        let certificate = Hindrance::of_certificate(status).filter(|_| is_encrypted);
+        let hindrance = match certificate {
+            None if is_new => {
+                let asked = self.run(BRIEF, async move {
+                    if is_encrypted {
+                        speaks_plain(&endpoint).await.then_some(Hindrance::IsPlain)
+                    } else {
+                        speaks_tls(&endpoint)
+                            .await
+                            .then_some(Hindrance::IsEncrypted)
+                    }
+                });
+                asked.ok().flatten().flatten()
+            }
+            certificate => certificate,
+        };
+        let hindrance = hindrance.or_else(|| Hindrance::of_name(status));
+        let Some(hindrance) = hindrance else {
+            self.hindered.store(0, Ordering::Relaxed);
+            return Failure::NoAnswer(error);
+        };
+        self.hindered.fetch_add(1, Ordering::Relaxed);
+        let (why, fix) = hindrance.words(&innermost(status));
+        let what = format!("{} can't be reached", self.address);
+        let error = StoreError::new(ErrorKind::Unreachable, what);
+        Failure::NoAnswer(error.because(why).fix(fix))
     }
 
     /// What an error of the client means.
@@ -300,20 +469,10 @@ impl Cluster {
     }
 
     fn unreachable(&self, status: &Status) -> StoreError {
-        // The message of an error of the connection says no more than "transport error".
-        let why = match status.source() {
-            Some(cause) => reasons(cause),
-            None => status.message().to_owned(),
-        };
-        let fix = if why.to_lowercase().contains("certificate") {
-            "check ?ca=, ?cert= and ?key= of the address, and when the certificates expire"
-        } else {
-            CHECK_MEMBERS
-        };
         let what = format!("{} can't be reached", self.address);
         StoreError::new(ErrorKind::Unreachable, what)
-            .because(why)
-            .fix(fix)
+            .because(innermost(status))
+            .fix(CHECK_MEMBERS)
     }
 }
 

@@ -47,6 +47,7 @@ impl EtcdStore {
                 Err(Failure::NoAnswer(error)) => {
                     // It may have been carried out. Making it once more is safe: its comparisons hold
                     // for one of the two only.
+                    step.writes.may_be_made = true;
                     if !self.cluster.may_try_again(by, began) {
                         return Err(self.unknown_outcome(&error));
                     }
@@ -89,6 +90,8 @@ impl EtcdStore {
         let mut found = answer.found();
         let version = found.next().unwrap_or_default();
         self.check_version(version.first())?;
+        let origin = found.next().unwrap_or_default();
+        self.read_origin(origin.first())?;
         let tasks = match is_of_tasks(key).then(|| found.next().unwrap_or_default()) {
             Some(guard) => SeenTasks::of(guard.first())?,
             None => SeenTasks::default(),
@@ -97,7 +100,7 @@ impl EtcdStore {
             let records = found.next().unwrap_or_default();
             (key.clone(), KeyRecords::read(&self.layout, &records))
         });
-        if version.is_empty() {
+        if version.is_empty() || origin.is_empty() {
             self.write_version(by)?;
         }
         let mut seen = Seen {
@@ -111,7 +114,7 @@ impl EtcdStore {
     }
 
     /// Whether an earlier attempt of this very transaction was carried out although no answer arrived: its name is on
-    /// the guard, or its event is on record.
+    /// the guard, a lease lives by what it began, or its event is on record.
     fn was_carried_out(
         &self,
         step: &EtcdStep<'_>,
@@ -126,6 +129,9 @@ impl EtcdStore {
         let by_guard = records.filter(|now| now.request.as_ref() == Some(&step.writes.request));
         if let Some(records) = by_guard {
             return Ok(Some(records.guard));
+        }
+        if let Some(revision) = records.and_then(|records| begun_at(step, records)) {
+            return Ok(Some(revision));
         }
         let Some(event) = step.proof().map(str::to_owned) else {
             return Ok(None);
@@ -159,7 +165,7 @@ impl EtcdStore {
         }
     }
 
-    /// Makes the store. Another process may do the same at the same time.
+    /// Makes the store, or what an older tenure did not make of it. Another process may do the same at the same time.
     pub(crate) fn write_version(&self, by: Instant) -> Result<(), StoreError> {
         let key = self.layout.version();
         let put = Op::Put(PutRequest {
@@ -172,7 +178,21 @@ impl EtcdStore {
             success: vec![put.into()],
             failure: Vec::new(),
         };
-        self.txn(request, by)?;
-        Ok(())
+        let answer = self.txn(request, by)?;
+        if let Some(header) = &answer.header {
+            self.answered_by(header.cluster_id, header.revision);
+        }
+        self.write_origin(answer.succeeded, by)
     }
+}
+
+/// When a lease was written that lives by a life of this step, which no other step knows.
+fn begun_at(step: &EtcdStep<'_>, records: &KeyRecords) -> Option<i64> {
+    let begun = |etcd_lease: i64| {
+        let mut lives = step.writes.begun.iter();
+        lives.any(|(_, life)| life.etcd_lease == etcd_lease)
+    };
+    let (name, _) = records.alive.iter().find(|(_, life)| begun(**life))?;
+    let mut leases = records.leases.iter();
+    leases.find(|one| one.name == *name).map(|one| one.modified)
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tenure_core::{Key, StoreError, Token};
 
 use crate::proto::RangeRequest;
-use crate::records::number;
+use crate::records::KeyRecords;
 use crate::store::EtcdStore;
 
 /// A condition of an etcd transaction: the revision at which a key of etcd was created. A key that does not exist has
@@ -60,18 +60,15 @@ impl EtcdStore {
         token: Token,
         by: Instant,
     ) -> Result<Option<[Comparison; 2]>, StoreError> {
-        let leases = self.layout.lease(key, "");
-        let (found, _) = self.page(RangeRequest::below(leases.clone()), by)?;
-        let name = found
-            .iter()
-            .filter(|kv| number(kv.create_revision) == token.0)
-            .find_map(|kv| kv.name().strip_prefix(&leases));
-        Ok(name.map(|name| {
+        let (found, _) = self.page(RangeRequest::below(self.layout.lease(key, "")), by)?;
+        let records = KeyRecords::read(&self.layout, &found);
+        Ok(records.lease(token).map(|lease| {
+            let name = &lease.name;
             [
                 Comparison {
                     key: self.layout.lease(key, name),
                     relation: Relation::Equal,
-                    create_revision: token.0,
+                    create_revision: lease.created(),
                 },
                 Comparison {
                     key: self.layout.life(key, name),

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tenure_host::interrupt::is_interrupted;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
@@ -68,7 +69,7 @@ impl Driver {
         })
     }
 
-    /// Runs a job to its end, or for as long as `limit`; `None` if that was not enough.
+    /// Runs a job to its end, or for as long as `limit`; `None` if that was not enough, or if the caller was interrupted.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -78,7 +79,13 @@ impl Driver {
         match &self.shared.runtime {
             Some(runtime) if Handle::try_current().is_err() => {
                 let _call = self.shared.begin_call();
-                Ok(runtime.block_on(job))
+                Ok(runtime.block_on(async {
+                    tokio::select! {
+                        biased;
+                        done = job => done,
+                        () = interrupted() => None,
+                    }
+                }))
             }
             _ => {
                 let _driven = self.driven()?;
@@ -116,6 +123,16 @@ impl Driver {
             *thread = Some(named.spawn(move || shared.drive())?);
         }
         Ok(())
+    }
+}
+
+/// Returns when the call of this thread should give up. It looks for the first time when the call is a slow one.
+async fn interrupted() {
+    loop {
+        tokio::time::sleep(QUIET).await;
+        if is_interrupted() {
+            return;
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //! | name below the prefix | value |
 //! |---|---|
 //! | `v` | the version of this layout |
+//! | `o` | where the tokens of the store come from |
 //! | `k/KEY/g` | the guard of a key: every step that adds or removes a record of the key writes it, and compares that no other step did |
-//! | `k/KEY/l/NAME` | a lease; its token is the revision at which it was created |
+//! | `k/KEY/l/NAME` | a lease; its token is the revision at which it was created, and what `o` said then |
 //! | `k/KEY/a/NAME` | the life of this lease, tied to an etcd lease: it disappears when the lease expires |
 //! | `k/KEY/t/NAME` | a ticket; its number is the revision at which it was created |
 //! | `s/NAME` | the session of a process that waits, tied to an etcd lease |
@@ -80,6 +81,11 @@ impl Layout {
         self.below(&["v"])
     }
 
+    /// Where the tokens come from.
+    pub(crate) fn origin(&self) -> String {
+        self.below(&["o"])
+    }
+
     /// All records of all keys.
     pub(crate) fn keys(&self) -> String {
         self.below(&["k/"])
@@ -126,6 +132,11 @@ impl Layout {
 
     pub(crate) fn session(&self, name: &str) -> String {
         self.below(&["s/", name])
+    }
+
+    /// Every wait.
+    pub(crate) fn waits(&self) -> String {
+        self.below(&["w/"])
     }
 
     /// Every wait of a holder.

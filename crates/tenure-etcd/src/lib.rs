@@ -8,11 +8,16 @@
 //! | `check` | [`check`]: examines a cluster |
 //! | `told` | what a member says of itself outside of etcd's API: its clock, its quota |
 //! | `cluster` | how its members are asked, and what their errors mean |
+//! | `hindrance` | why a member can't be talked to, although it may run |
 //! | `driver` | what runs on the caller's thread, and what on a thread of its own |
 //! | `client`, `proto` | the connection to one member, and etcd's messages |
 //! | `layout` | the names of the keys in etcd |
 //! | `records` | their values |
+//! | `let_pass` | waiters that let their turn pass |
 //! | `lives` | the etcd leases that leases live by |
+//! | `memory` | what this machine remembers of a cluster between two commands |
+//! | `origin` | where tokens come from, and how a cluster that was restored is noticed |
+//! | `repair` | puts right what was removed, damaged or restored |
 //! | `session` | the session of a process that waits, kept alive by one task |
 //! | `step` | one step of the engine as one optimistic transaction |
 //! | `commit` | its transaction, and what became of it |
@@ -30,12 +35,17 @@ mod cluster;
 mod commit;
 mod comparison;
 mod driver;
+mod hindrance;
 mod history;
 mod layout;
+mod let_pass;
 mod lives;
+mod memory;
+mod origin;
 mod proto;
 mod read;
 mod records;
+mod repair;
 mod session;
 mod step;
 mod store;
@@ -46,4 +56,6 @@ mod wait;
 pub use address::{Address, BadAddress, Tls};
 pub use check::{Check, Login, MemberCheck, MemberStatus, check};
 pub use comparison::{Comparison, Relation};
+pub use memory::MemoryFolder;
+pub use repair::{Repair, Repaired};
 pub use store::{EtcdOptions, EtcdStore};

@@ -29,23 +29,29 @@ impl Life {
 }
 
 /// The lives of this process's leases.
+///
+/// # Invariant
+///
+/// A life that a lease may live by is never a spare one: a spare one is used again, or revoked. The life of a transaction
+/// whose outcome is unknown is neither; it ends by itself.
 #[derive(Debug, Default)]
 pub(crate) struct Lives {
-    /// One that no lease lives by.
-    spare: Option<Life>,
+    /// Those that no lease lives by.
+    spare: Vec<Life>,
     /// By the name of the lease.
     held: HashMap<String, Life>,
 }
 
 impl Lives {
-    /// The spare one, if it is as good as new.
+    /// A spare one that is as good as new.
     pub(crate) fn take_spare(&mut self, ttl: Duration) -> Option<Life> {
-        self.spare.take_if(|life| life.is_fresh(ttl))
+        let fresh = self.spare.iter().position(|life| life.is_fresh(ttl))?;
+        Some(self.spare.swap_remove(fresh))
     }
 
-    /// No lease lives by it any more, or yet. Returns the one that is not needed then.
+    /// No lease lives by it any more, or yet.
     pub(crate) fn put_back(&mut self, life: Life) {
-        self.spare = Some(life);
+        self.spare.push(life);
     }
 
     /// A lease lives by it.
@@ -60,8 +66,16 @@ impl Lives {
         }
     }
 
-    /// The spare one, at the end.
-    pub(crate) fn spare(&mut self) -> Option<Life> {
-        self.spare.take()
+    /// Those that are too old to be used again, to be revoked.
+    pub(crate) fn take_stale(&mut self) -> Vec<i64> {
+        let fresh =
+            |life: &mut Life| !life.is_fresh(Duration::from_secs(life.seconds.unsigned_abs()));
+        let stale = self.spare.extract_if(.., fresh);
+        stale.map(|life| life.etcd_lease).collect()
+    }
+
+    /// All that no lease lives by, at the end.
+    pub(crate) fn take_all(&mut self) -> Vec<i64> {
+        self.spare.drain(..).map(|life| life.etcd_lease).collect()
     }
 }

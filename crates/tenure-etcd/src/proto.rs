@@ -7,6 +7,8 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseHeader {
+    #[prost(uint64, tag = "1")]
+    pub(crate) cluster_id: u64,
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
     #[prost(uint64, tag = "2")]
@@ -281,6 +283,8 @@ pub(crate) struct LeaseGrantRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LeaseGrantResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
 }

@@ -1,6 +1,6 @@
 //! The values of the keys in etcd, as JSON, and what was read of a key: [`KeyRecords`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +11,7 @@ use tenure_core::{
 };
 
 use crate::layout::{Layout, Record};
+use crate::origin::is_zero;
 use crate::proto::KeyValue;
 
 /// A lease.
@@ -27,6 +28,30 @@ pub(crate) struct LeaseRecord {
     pub(crate) mode: Mode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) slot: Option<u32>,
+    /// What its token is larger than the revision at which it was granted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) raised: u64,
+}
+
+impl LeaseRecord {
+    /// Stands for a record that can't be understood.
+    fn unreadable() -> Self {
+        Self {
+            holder: Holder {
+                id: HolderId::unreadable(),
+                host: HolderId::unreadable().to_string(),
+                command: None,
+                binding: Binding::Detached,
+            },
+            acquired_at: Lease::UNKNOWN_TIME,
+            heartbeat_at: Lease::UNKNOWN_TIME,
+            expires_at: Lease::UNKNOWN_TIME,
+            ttl: Duration::ZERO,
+            mode: Mode::Exclusive,
+            slot: None,
+            raised: 0,
+        }
+    }
 }
 
 /// A session: present as long as its etcd lease.
@@ -54,6 +79,9 @@ pub(crate) struct EventRecord {
     /// `None`: the revision at which the event was written, because the same step granted the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<Token>,
+    /// What that token is larger than the revision.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) raised: u64,
     pub(crate) holder: HolderId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
@@ -80,7 +108,9 @@ impl EventRecord {
             key: record.key,
             kind: record.kind,
             mode: record.mode,
-            token: record.token.unwrap_or(Token(revision)),
+            token: record
+                .token
+                .unwrap_or(Token(revision.saturating_add(record.raised))),
             holder: record.holder,
             times: 1,
             reason: record.reason,
@@ -98,17 +128,27 @@ pub(crate) struct StoredLease {
     /// When it was last written.
     pub(crate) modified: i64,
     pub(crate) record: LeaseRecord,
+    /// Whether its record can't be understood, so that `record` only stands for it.
+    pub(crate) is_damaged: bool,
 }
 
 impl StoredLease {
+    /// The revision at which it was created.
+    pub(crate) fn created(&self) -> u64 {
+        self.token.0.saturating_sub(self.record.raised)
+    }
+
     /// As a lease, which has expired if its life has `ended`.
     pub(crate) fn lease(&self, key: &Key, now: &Moment, ended: bool) -> Lease {
         let left = self.record.expires_at.duration_since(now.wall);
         let left = Duration::try_from(left).unwrap_or_default();
         let expires = if ended {
             // By the clock of the cluster it has ended, whatever the clock of this machine says.
+            let wall = self.record.expires_at.min(now.wall);
+            let ago = Duration::try_from(now.wall.duration_since(wall)).unwrap_or_default();
             Deadline {
-                wall: self.record.expires_at.min(now.wall),
+                wall,
+                ticks: now.ticks.saturating_sub(ago),
                 ..now.deadline(Duration::ZERO)
             }
         } else {
@@ -121,7 +161,8 @@ impl StoredLease {
             holder: self.record.holder.clone(),
             token: self.token,
             acquired_at: self.record.acquired_at,
-            expires: Some(expires),
+            // When one ends that can't be understood is not known before.
+            expires: (ended || !self.is_damaged).then_some(expires),
             heartbeat_at: self.record.heartbeat_at,
             ttl: self.record.ttl,
         }
@@ -146,9 +187,11 @@ pub(crate) struct KeyRecords {
     /// The step that wrote the guard last.
     pub(crate) request: Option<String>,
     pub(crate) leases: Vec<StoredLease>,
-    /// The names of the leases that have not expired.
-    pub(crate) alive: BTreeSet<String>,
+    /// The leases that have not expired, by name, and the etcd lease that each lives by.
+    pub(crate) alive: BTreeMap<String, i64>,
     pub(crate) tickets: Vec<StoredTicket>,
+    /// The names of tickets that can't be understood.
+    pub(crate) damaged_tickets: BTreeSet<String>,
     /// What can't be understood.
     pub(crate) problems: Vec<String>,
 }
@@ -162,33 +205,55 @@ impl KeyRecords {
                 let guard = serde_json::from_slice::<Guard>(&kv.value);
                 guard.map(|guard| self.request = Some(guard.request))
             }
-            Record::Lease(name) => serde_json::from_slice(&kv.value).map(|record| {
+            Record::Lease(name) => {
+                let record = serde_json::from_slice(&kv.value);
+                let is_damaged = record.is_err();
+                let (record, understood): (LeaseRecord, _) = match record {
+                    Ok(record) => (record, Ok(())),
+                    // It counts as held: its holder may be alive.
+                    Err(error) => (LeaseRecord::unreadable(), Err(error)),
+                };
                 self.leases.push(StoredLease {
                     name: (*name).to_owned(),
-                    token: Token(number(kv.create_revision)),
+                    token: Token(number(kv.create_revision).saturating_add(record.raised)),
                     modified: kv.mod_revision,
                     record,
+                    is_damaged,
                 });
-            }),
+                understood
+            }
             Record::Life(name) => {
-                self.alive.insert((*name).to_owned());
+                self.alive.insert((*name).to_owned(), kv.lease);
                 Ok(())
             }
-            Record::Ticket(name) => serde_json::from_slice(&kv.value).map(|waiter: Waiter| {
-                self.tickets.push(StoredTicket {
-                    name: (*name).to_owned(),
-                    waiter: Waiter {
-                        ticket: Ticket(number(kv.create_revision)),
-                        ..waiter
-                    },
-                });
-            }),
+            Record::Ticket(name) => match serde_json::from_slice::<Waiter>(&kv.value) {
+                Ok(waiter) => {
+                    self.tickets.push(StoredTicket {
+                        name: (*name).to_owned(),
+                        waiter: Waiter {
+                            ticket: Ticket(number(kv.create_revision)),
+                            ..waiter
+                        },
+                    });
+                    Ok(())
+                }
+                Err(error) => {
+                    self.damaged_tickets.insert((*name).to_owned());
+                    Err(error)
+                }
+            },
         };
         if let Err(error) = understood {
             let name = kv.name();
             self.problems
                 .push(format!("{name} can't be understood: {error}"));
         }
+    }
+
+    /// Whether there is nothing but perhaps a guard.
+    pub(crate) fn is_empty(&self) -> bool {
+        let (lives, damaged) = (&self.alive, &self.damaged_tickets);
+        self.leases.is_empty() && self.tickets.is_empty() && lives.is_empty() && damaged.is_empty()
     }
 
     /// The lease with this token.
@@ -228,7 +293,7 @@ impl KeyRecords {
         let modified = i64::try_from(stand_in).unwrap_or(i64::MAX);
         for one in &mut self.leases {
             if one.token.0 == stand_in {
-                one.token = Token(revision);
+                one.token = Token(revision.saturating_add(one.record.raised));
             }
             if one.modified == modified {
                 one.modified = i64::try_from(revision).unwrap_or(i64::MAX);

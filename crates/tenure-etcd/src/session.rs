@@ -137,7 +137,7 @@ async fn begin(
     record: Vec<u8>,
     ttl: Duration,
 ) -> Result<i64, tonic::Status> {
-    let lease = client.grant(seconds(ttl)).await?;
+    let lease = client.grant(seconds(ttl)).await?.id;
     let put = Op::Put(PutRequest {
         key: key.into_bytes(),
         value: record,

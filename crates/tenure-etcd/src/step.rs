@@ -10,7 +10,8 @@
 //! # Invariants
 //!
 //! 1. Every step that adds or removes a record of a key writes the key's guard, and compares it. A renewal
-//!    changes one lease in place and compares that lease instead. A ticket for a key that is held alone is added while
+//!    changes one lease in place and compares that lease instead. Of a key without a guard it compares that the key has no
+//!    record, or none that was written since. A ticket for a key that is held alone is added while
 //!    that lease is there, and if the guard has changed, the verb runs again: it has its ticket then.
 //! 2. A ticket is written only while the session of its process is there.
 //! 3. An expired lease is taken over only while it has not been renewed.
@@ -28,10 +29,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::Look;
+use tenure_core::queue::TURN_LAPSE;
 use tenure_core::{
     Binding, Doubt, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, Moment,
     Presence, SessionId, StoreError, TaskError, Token, Waiter,
 };
+use tenure_host::clock::since_boot;
 use tenure_host::liveness_lock::LockState;
 use tenure_host::{identity, liveness};
 
@@ -111,6 +114,8 @@ pub(crate) enum Again {
     Unfinished,
     /// Another process has its turn to change tasks.
     NotYet,
+    /// More leases have ended than one transaction can remove.
+    Crowded,
 }
 
 /// What a step assumes, because its transaction compares it.
@@ -148,6 +153,10 @@ pub struct EtcdStep<'a> {
     pub(crate) gives_way: bool,
     /// How many tasks and sections it has added.
     pub(crate) added: u64,
+    /// What a token of it is larger than the revision of its transaction, if it grants a key.
+    pub(crate) raised: Option<u64>,
+    /// When it began, on the boot clock.
+    pub(crate) began: Duration,
     /// Whether its transaction only decides on a change of tasks that is carried out by more.
     pub(crate) is_large: bool,
 }
@@ -155,6 +164,16 @@ pub struct EtcdStep<'a> {
 impl std::fmt::Debug for EtcdStep<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EtcdStep").finish_non_exhaustive()
+    }
+}
+
+impl Drop for EtcdStep<'_> {
+    /// What was begun in vain can be used by the next step.
+    fn drop(&mut self) {
+        if !self.writes.may_be_made {
+            let begun = self.writes.begun.drain(..);
+            self.store.put_back(begun.map(|(_, life)| life));
+        }
     }
 }
 
@@ -181,6 +200,8 @@ impl<'a> EtcdStep<'a> {
             attempts: 0,
             gives_way: false,
             added: 0,
+            raised: None,
+            began: since_boot(),
             is_large: false,
         }
     }
@@ -358,15 +379,10 @@ impl<'a> EtcdStep<'a> {
         if !process.boot.same(identity::boot()) {
             return Liveness::Unverifiable(Doubt::OtherHost);
         }
-        let folder = self.store.presence.folder();
-        let is_missing = binding.liveness_lock().is_some_and(
-            |lock| !matches!(folder.state_of(lock), Ok(state) if state != LockState::Missing),
-        );
-        if is_missing {
-            // Another user's lock: its process may have left a command behind that still runs.
+        if !self.store.can_prove(binding) {
             return Liveness::Unverifiable(Doubt::Unreadable);
         }
-        liveness::probe(folder, binding)
+        liveness::probe(self.store.presence.folder(), binding)
     }
 
     /// The revision of this step's transaction.
@@ -374,10 +390,36 @@ impl<'a> EtcdStep<'a> {
         self.committed.unwrap_or(NOT_YET)
     }
 
+    /// What the token of what this step grants is larger than the revision of its transaction.
+    pub(crate) fn raised(&self) -> u64 {
+        self.raised.unwrap_or_default()
+    }
+
+    /// The token of what this step grants.
+    pub(crate) fn token(&self) -> Token {
+        Token(match self.committed {
+            Some(revision) => revision.saturating_add(self.raised()),
+            None => NOT_YET,
+        })
+    }
+
     /// The records of a key that was read, with what this step has written.
     fn known(&self, key: &Key) -> Option<&KeyRecords> {
         let written = self.writes.after.get(key);
         written.or_else(|| self.seen.keys.get(key))
+    }
+}
+
+impl EtcdStore {
+    /// Whether the death of a process can be proven here. It is one of this boot, and its liveness lock is not another user's:
+    /// such a process may have left a command behind that still runs.
+    pub(crate) fn can_prove(&self, binding: &Binding) -> bool {
+        let process = binding.process();
+        let folder = self.presence.folder();
+        let is_there =
+            |lock| matches!(folder.state_of(lock), Ok(state) if state != LockState::Missing);
+        process.is_some_and(|process| process.boot.same(identity::boot()))
+            && binding.liveness_lock().is_none_or(is_there)
     }
 }
 
@@ -395,24 +437,22 @@ impl Look for EtcdStep<'_> {
 
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, TaskError> {
         let records = self.records(key)?;
-        if let Some(problem) = records.problems.first() {
-            let what = problem.clone();
-            return Err(StoreError::new(ErrorKind::Damaged, what)
-                .fix("remove it with etcdctl del, if no newer tenure wrote it")
-                .into());
-        }
         let (stored, alive) = (records.leases.clone(), records.alive.clone());
         Ok(stored
             .iter()
             .map(|one| {
-                let ended = !alive.contains(&one.name);
+                let ended = !alive.contains_key(&one.name);
                 let lease = one.lease(key, &self.now, ended);
                 if !ended && !self.is_own(&lease.holder.binding) {
                     // It may have expired since, which changes no guard.
                     let life = self.store.layout.life(key, &one.name);
                     self.compare_guess(Compare::present(life));
                 }
-                let liveness = self.liveness_here(&lease.holder.binding);
+                let liveness = if one.is_damaged && !ended {
+                    Liveness::Unverifiable(Doubt::Malformed)
+                } else {
+                    self.liveness_here(&lease.holder.binding)
+                };
                 (lease, liveness)
             })
             .collect())
@@ -449,6 +489,12 @@ impl Look for EtcdStep<'_> {
             && waiter.holder.liveness_lock().is_some_and(|lock| {
                 self.is_own(&waiter.holder.binding) || !self.has_ended(&lock.0)
             });
-        if here { self.now.ticks } else { waiter.seen }
+        if !here {
+            waiter.seen
+        } else if self.lets_pass(waiter) {
+            self.now.ticks.saturating_sub(TURN_LAPSE)
+        } else {
+            self.now.ticks
+        }
     }
 }

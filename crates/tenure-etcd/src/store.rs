@@ -1,12 +1,12 @@
 //! [`EtcdStore`]: its parts, its steps, its waits.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{EngineStore, Sweep, inspect};
+use tenure_core::engine::{EngineStore, Sweep, inspect, reap};
 use tenure_core::{
     Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Holder, Key,
     KeyKind, LivenessId, Moment, Revision, Snapshot, StoreError, TaskError, Waited, Watched,
@@ -19,7 +19,10 @@ use crate::client::Client;
 use crate::cluster::{Cluster, Failure, now, remaining};
 use crate::history::Extent;
 use crate::layout::Layout;
+use crate::let_pass::LetPass;
 use crate::lives::{Life, Lives};
+use crate::memory::{Memory, MemoryFolder};
+use crate::origin::Tokens;
 use crate::proto::RangeRequest;
 use crate::read::whole;
 use crate::records::KeyRecords;
@@ -42,6 +45,8 @@ pub struct EtcdOptions {
     pub queue_grace: Duration,
     /// Whether every verb that writes is refused.
     pub read_only: bool,
+    /// Where this machine may remember the cluster between two commands, in order of preference.
+    pub memory: Vec<MemoryFolder>,
 }
 
 impl Default for EtcdOptions {
@@ -53,6 +58,7 @@ impl Default for EtcdOptions {
             history_age: Duration::from_secs(30 * 24 * 3600),
             queue_grace: Duration::from_secs(600),
             read_only: false,
+            memory: Vec::new(),
         }
     }
 }
@@ -69,6 +75,8 @@ pub struct EtcdStore {
     pub(crate) known: Mutex<HashMap<Key, Known>>,
     /// For lists of keys by their prefix: a key behind the first ones.
     pub(crate) near: Mutex<HashMap<String, Vec<u8>>>,
+    pub(crate) tokens: Mutex<Tokens>,
+    pub(crate) let_pass: Mutex<LetPass>,
 }
 
 /// The records of a key, as this process left or read them.
@@ -98,14 +106,21 @@ impl EtcdStore {
     pub fn open(address: Address, folder: &Path, options: EtcdOptions) -> Result<Self, StoreError> {
         Ok(Self {
             layout: Layout::new(&address.prefix),
-            cluster: Arc::new(Cluster::new(address)?),
+            cluster: Arc::new(Cluster::new(address, Memory::new(options.memory.clone()))?),
             presence: LocalPresence::new(LivenessFolder::new(folder), Arc::clone(&options.clock)),
             options,
             session: Mutex::new(None),
             lives: Mutex::default(),
             known: Mutex::default(),
             near: Mutex::default(),
+            tokens: Mutex::default(),
+            let_pass: Mutex::default(),
         })
+    }
+
+    /// What this machine remembers of the cluster.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.cluster.memory
     }
 
     /// The address, without a password.
@@ -147,13 +162,33 @@ impl EtcdStore {
             return Ok(spare);
         }
         let (asked, seconds) = (since_boot(), seconds(ttl));
-        let grant = move |client: Client| async move { client.grant(seconds).await };
-        let etcd_lease = self.cluster.ask(by, grant).map_err(Failure::into_error)?;
+        let stale = lock(&self.lives).take_stale();
+        let grant = move |client: Client| {
+            let stale = stale.clone();
+            async move {
+                if !stale.is_empty() {
+                    // Beside the request, so that nobody waits for it.
+                    tokio::spawn(revoke(client.clone(), stale));
+                }
+                client.grant(seconds).await
+            }
+        };
+        let granted = self.cluster.ask(by, grant).map_err(Failure::into_error)?;
+        let header = granted.header.unwrap_or_default();
+        self.answered_by(header.cluster_id, header.revision);
         Ok(Life {
-            etcd_lease,
+            etcd_lease: granted.id,
             seconds,
             asked,
         })
+    }
+
+    /// These lives were begun for a step that was not carried out.
+    pub(crate) fn put_back(&self, lives: impl IntoIterator<Item = Life>) {
+        let mut all = lock(&self.lives);
+        for life in lives {
+            all.put_back(life);
+        }
     }
 
     fn revision(&self, etcd: i64) -> Revision {
@@ -187,7 +222,8 @@ impl EtcdStore {
         let mut leases = leases.iter().filter(|one| is_ours(&one.record.holder));
         let is_alone = tickets.is_empty() && leases.clone().count() == known.records.leases.len();
         (is_alone || age < FRESH && !waiters.any(is_ours))
-            && leases.all(|one| known.records.alive.contains(&one.name) && age < one.record.ttl / 2)
+            && leases
+                .all(|one| known.records.alive.contains_key(&one.name) && age < one.record.ttl / 2)
     }
 
     /// The sessions of a key's first waiters, as this process saw them last.
@@ -249,8 +285,31 @@ impl EtcdStore {
                 Turn::pause(by);
                 Ok(())
             }
+            Some(Again::Crowded) => {
+                if self.end_some(&step.writes.guarded, by)? {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            }
             None => Err(error),
         }
+    }
+
+    /// Removes the leases of these keys that have ended, in parts. Returns whether there were some.
+    pub(crate) fn end_some(&self, keys: &BTreeSet<Key>, by: Instant) -> Result<bool, TaskError> {
+        let mut some = false;
+        for key in keys {
+            loop {
+                let verb = |step: &mut EtcdStep<'_>| reap(step, key);
+                let (part, _) = self.stepped(Some(key), Seen::default(), by, verb)?;
+                some |= !part.reaped.is_empty();
+                if !part.left {
+                    break;
+                }
+            }
+        }
+        Ok(some)
     }
 
     /// Runs a verb as one transaction, again if something has changed meanwhile. `key` is the one that is read
@@ -263,6 +322,10 @@ impl EtcdStore {
         verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
     ) -> Result<(T, Revision), TaskError> {
         self.retried(key, seen, by, verb).map_err(|error| {
+            // What this process could not take back stays on record: others of this machine still have to see that it has exited.
+            if matches!(error, TaskError::Store(_)) {
+                self.presence.leave_pipe();
+            }
             let no_answer =
                 matches!(&error, TaskError::Store(it) if it.kind == ErrorKind::Unreachable);
             // The time is up, but not because the cluster is silent.
@@ -319,7 +382,7 @@ impl EtcdStore {
                 if !step.assumed.is_empty() {
                     // Nothing is compared: what was assumed must be read.
                     assumes = false;
-                    seen = step.seen;
+                    seen = std::mem::take(&mut step.seen);
                     for assumed in &step.assumed {
                         if let Assumed::IsThere(name) = assumed {
                             seen.sessions.remove(name);
@@ -354,6 +417,9 @@ impl EtcdStore {
                     {
                         let _ = self.trim_history(extent, by);
                     }
+                    if let Some(raised) = step.raised {
+                        self.note_token(revision, raised);
+                    }
                     if step.writes.numbered {
                         step.answer_at(revision);
                         answer = verb(&mut step)?;
@@ -363,9 +429,6 @@ impl EtcdStore {
                 // There is no time for another attempt whose outcome would be known.
                 Err(_) if remaining(by) < LAST_CHANCE => return Err(starved(key).into()),
                 Err(now) => {
-                    for (_, life) in step.writes.begun.drain(..) {
-                        lock(&self.lives).put_back(life);
-                    }
                     attempts += 1;
                     // Another process may have had its turn, or this one had it for too long.
                     let asks = turn.is_none() || attempts.is_multiple_of(OFTEN);
@@ -414,7 +477,7 @@ impl EtcdStore {
         let mut snapshots = Vec::new();
         for key in keys {
             let snapshot = inspect(&mut step, &key).map_err(only_store)?;
-            if !snapshot.is_idle() {
+            if !snapshot.is_idle() || !snapshot.problems.is_empty() {
                 snapshots.push(Snapshot {
                     revision: self.revision(revision),
                     ..snapshot
@@ -445,7 +508,7 @@ fn starved(key: Option<&Key>) -> StoreError {
 const OFTEN: u32 = 8;
 
 /// The error of a verb that is not about tasks.
-fn only_store(error: TaskError) -> StoreError {
+pub(crate) fn only_store(error: TaskError) -> StoreError {
     match error {
         TaskError::Store(error) => error,
         other => StoreError::new(ErrorKind::Damaged, other.to_string()),
@@ -456,26 +519,47 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn request() -> String {
-    uuid::Uuid::new_v4().simple().to_string()
+pub(crate) fn request() -> String {
+    tenure_host::random_uuid().simple().to_string()
+}
+
+/// Ends etcd leases. Best effort: otherwise they end by themselves.
+async fn revoke(client: Client, etcd_leases: Vec<i64>) {
+    for one in etcd_leases {
+        let _ = client.revoke(one).await;
+    }
 }
 
 impl LocalStore for EtcdStore {
     fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.presence.inherited_fd()
     }
+
+    fn asked_file(&self) -> Option<std::path::PathBuf> {
+        self.presence.asked_file()
+    }
 }
 
 impl Drop for EtcdStore {
     fn drop(&mut self) {
+        // What is left ends by itself.
+        if self.cluster.is_away() {
+            return;
+        }
         let by = now() + GOODBYE;
         let session = lock(&self.session).take();
         if let Some(session) = session {
             session.end(by);
         }
-        let spare = lock(&self.lives).spare();
-        if let Some(Life { etcd_lease, .. }) = spare {
-            let revoke = move |client: Client| async move { client.revoke(etcd_lease).await };
+        let spare = lock(&self.lives).take_all();
+        if !spare.is_empty() {
+            let revoke = |client: Client| {
+                let spare = spare.clone();
+                async move {
+                    revoke(client, spare).await;
+                    Ok(())
+                }
+            };
             let _ = self.cluster.ask_once(by, revoke);
         }
     }

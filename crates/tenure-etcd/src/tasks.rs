@@ -7,6 +7,7 @@
 //! | `entries` | reads and writes of a step |
 //! | `step` | what the verbs of `tenure_core::task` need: beginning and ending work, `next`, import |
 //! | `edit` | adding, changing and deleting, without locks |
+//! | `repair` | puts right what was removed or damaged |
 //! | `find` | a task or section by id, name or prefix; lists |
 //!
 //! # Invariants
@@ -24,6 +25,7 @@ mod entries;
 mod find;
 mod guard;
 mod records;
+mod repair;
 mod step;
 
 pub(crate) use guard::{SeenTasks, Turn, all_parts};
@@ -31,6 +33,7 @@ pub(crate) use guard::{SeenTasks, Turn, all_parts};
 use std::time::Instant;
 
 use tenure_core::engine::EngineStore;
+use tenure_core::task::find::find_task;
 use tenure_core::task::flow::{self, was_ended_by};
 use tenure_core::task::lines::{self, ImportStep as _};
 use tenure_core::task::{
@@ -47,7 +50,7 @@ use crate::step::{EtcdStep, Seen};
 use crate::store::EtcdStore;
 
 fn new_id() -> String {
-    uuid::Uuid::new_v4().to_string()
+    tenure_host::random_uuid().to_string()
 }
 
 impl TaskStore for EtcdStore {
@@ -85,7 +88,7 @@ impl TaskStore for EtcdStore {
     }
 
     fn find_task(&self, given: &str, by: Instant) -> Result<Task, TaskError> {
-        self.read_tasks(by, |step| step.find_task(given))
+        self.read_tasks(by, |step| find_task(step, given))
     }
 
     fn tasks(&self, query: &TaskQuery, by: Instant) -> Result<Vec<Task>, TaskError> {

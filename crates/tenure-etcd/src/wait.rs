@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{ErrorKind, Holder, Key, Presence, StoreError, Waited, Watched};
-use tenure_host::identity;
+use tenure_host::clock::since_boot;
 
 use crate::client::Client;
 use crate::cluster::{Cluster, no_thread};
@@ -37,15 +37,16 @@ impl EtcdStore {
         };
         let watching = driver.spawn(watch).map_err(no_thread)?;
         let _driven = driver.driven().map_err(no_thread)?;
-        let here = |holder: &&Holder| {
-            let process = holder.binding.process();
-            process.is_some_and(|process| process.boot.same(identity::boot()))
-        };
+        // A process whose end proves nothing would wake this one again and again.
+        let here = |holder: &&Holder| self.can_prove(&holder.binding);
         let ahead = watched.ahead.iter().copied().filter(here);
         self.presence.watch(ahead).map_err(no_wait)?;
-        let woken = self.presence.wait(generation, timeout);
+        // A waiter ahead may let its turn pass, of which no other process tells.
+        let passes = lock(&self.let_pass).next(watched.key, since_boot());
+        let until = passes.map_or(timeout, |left| left.min(timeout));
+        let woken = self.presence.wait(generation, until);
         watching.abort();
-        Ok(if woken.map_err(no_wait)? {
+        Ok(if woken.map_err(no_wait)? || until < timeout {
             Waited::Changed
         } else {
             Waited::TimedOut

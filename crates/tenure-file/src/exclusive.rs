@@ -13,7 +13,6 @@
 mod api;
 mod record;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,11 +23,15 @@ use rustix::fs::{Mode, OFlags};
 use tenure_core::{
     Binding, Doubt, ErrorKind, Holder, HolderId, Key, Lease, Liveness, StoreError, Token,
 };
-use tenure_host::identity;
+use tenure_host::exit_helper::{Duty, ExitHelper};
+use tenure_host::exit_watch::ExitWatch;
+use tenure_host::{LivenessFolder, identity};
 
 use crate::foreign_holder::{self, holder_id, modified};
 use crate::{Disk, FileStore, Options};
 use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::beneath::{self, Refused};
+use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
 
 pub use api::{Check, check, is_process_alive, should_skip_database};
@@ -87,9 +90,12 @@ impl Exclusive {
                 .fix("name the folder of the database, for example exclusive:.beads")
         };
         // Processes that use different links to the folder must agree on one path.
-        let real = match dir.canonicalize() {
+        let real = match beneath::resolve(dir) {
             Ok(real) if real.is_dir() => real,
             Ok(_) => return Err(no_folder("it is a file")),
+            Err(error) if Refused::of(&error).is_some() => {
+                return Err(explain("opened", dir, error));
+            }
             Err(error) => return Err(no_folder(&error.to_string())),
         };
         Ok(Self {
@@ -135,6 +141,37 @@ impl LockProtocol for Exclusive {
             io::Error::new(io::ErrorKind::Unsupported, "a lock file names a process")
         })?;
         atomic::write(path, lock.to_json().as_bytes(), self.sync)
+    }
+
+    /// The protocol's own tool never finds a dead holder, so the lock of a killed one would stop it for ever. For a
+    /// process that does not use tenure, a missing lock means that it released it: that one stays until it is checked.
+    fn clear_up_after_exit(
+        &self,
+        prepared: &Path,
+        holder: &Holder,
+        live: &LivenessFolder,
+    ) -> Option<ExitHelper> {
+        holder.liveness_lock()?;
+        let start = || -> io::Result<Option<ExitHelper>> {
+            let Some(exit) = ExitWatch::on(live, &holder.binding)? else {
+                return Ok(None);
+            };
+            let folder = |path: &Path| {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                rustix::fs::open(path, flags, Mode::empty()).map(std::fs::File::from)
+            };
+            let sidecar = self.place.with_file_name(SIDECAR);
+            let (content, _, _) = read(prepared)?;
+            let duty = Duty::Remove {
+                folder: &folder(self.place.parent().unwrap_or(&self.place))?,
+                file: FILE,
+                content: &content,
+                sidecar: &folder(&sidecar)?,
+            };
+            ExitHelper::start(&exit, duty).map(Some)
+        };
+        // Without it, the lock of a killed process stays until a tenure or the daemon removes it.
+        start().ok().flatten()
     }
 
     fn put(&self, from: &Path) -> io::Result<Put> {
@@ -239,8 +276,7 @@ impl Exclusive {
 
 /// Reads a lock file. Does not follow a symbolic link, nor block on a pipe.
 fn read(path: &Path) -> io::Result<(Vec<u8>, Fingerprint, Timestamp)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file = beneath::open(path, OFlags::RDONLY, Mode::empty())?;
     let known = file.metadata()?;
     if known.is_dir() {
         return Err(rustix::io::Errno::ISDIR.into());

@@ -4,7 +4,7 @@
 //! killed in between, the next step appends them again; the state records the last event id, so no
 //! event appears twice.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -16,8 +16,12 @@ use tenure_core::{Event, EventKind, Evidence, HistoryQuery, HolderId, Key, Store
 use crate::state::State;
 use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::sidecar::{cut_torn_line, open_history};
+
+/// The largest history that is read, in bytes: far more than the retention leaves.
+const LARGEST: u64 = 256 << 20;
 
 /// After how many events the history is pruned.
 const PRUNE_EVERY: u64 = 1024;
@@ -146,7 +150,7 @@ fn repair(file: &mut File) -> io::Result<u64> {
 }
 
 fn lines(path: &Path) -> io::Result<Vec<EventRecord>> {
-    match fs::read(path) {
+    match beneath::read(path, LARGEST) {
         Ok(bytes) => Ok(bytes
             .split(|byte| *byte == b'\n')
             // Other lines are notes, torn, or another program's.
@@ -198,7 +202,8 @@ pub(crate) fn query(sidecar: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event
 /// The newest token and event id in the history, for a lost state.
 pub(crate) fn newest(sidecar: &Sidecar) -> (Token, u64) {
     let all = lines(&sidecar.history()).unwrap_or_default();
-    let token = all.iter().map(|line| line.token).max();
+    let tokens = all.iter().map(|line| line.token);
+    let token = tokens.filter(|token| *token <= Token::MAX).max();
     let event = all.iter().map(|line| line.id).max();
     (token.unwrap_or(Token::NONE), event.unwrap_or(0))
 }

@@ -34,20 +34,20 @@
 mod folder;
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, openat, unlinkat};
 use tenure_core::{
     Binding, Doubt, ErrorKind, Holder, HolderId, Key, Lease, Liveness, StoreError, Token,
 };
-use tenure_host::exit_helper::ExitHelper;
+use tenure_host::exit_helper::{Duty, ExitHelper};
 use tenure_host::exit_watch::ExitWatch;
 use tenure_host::files::permissions::{folder_mode, hand_over};
 use tenure_host::{LivenessFolder, identity};
@@ -59,6 +59,7 @@ use crate::foreign_holder::{self, holder_id, modified};
 use crate::{Disk, FileStore, Options};
 use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::lock_watch::Listen;
 use tenure_host::files::protocol::{
     Fingerprint, FoundLock, HolderProof, LockProtocol, Removal, digest,
@@ -146,7 +147,7 @@ impl Mkdir {
 /// must agree on one path.
 fn canonical(folder: &Path) -> io::Result<PathBuf> {
     let folder = std::path::absolute(folder)?;
-    match folder.canonicalize() {
+    match beneath::resolve(&folder) {
         Ok(found) if found.is_dir() => Ok(found),
         Ok(found) => Err(io::Error::new(
             io::ErrorKind::NotADirectory,
@@ -189,8 +190,9 @@ impl LockProtocol for Mkdir {
         })?;
         self.discard(path)?;
         // No other user may look into it while it is incomplete.
-        DirBuilder::new().mode(0o700).create(path)?;
-        let folder = File::from(folder::open(path)?);
+        let place = Place::of(path)?;
+        mkdirat(&place.folder, place.name, Mode::RWXU)?;
+        let folder = folder::open(path)?;
         let json = serde_json::to_string(&file).map_err(io::Error::other)?;
         for (name, text) in [
             (PID, file.pid().to_string()),
@@ -210,7 +212,7 @@ impl LockProtocol for Mkdir {
         hand_over(&folder, path, PROTECTED)
     }
 
-    fn unprotect_after_exit(
+    fn clear_up_after_exit(
         &self,
         prepared: &Path,
         holder: &Holder,
@@ -220,9 +222,14 @@ impl LockProtocol for Mkdir {
             let Some(exit) = ExitWatch::on(live, &holder.binding)? else {
                 return Ok(None);
             };
-            let folder = File::from(folder::open(prepared)?);
+            let folder = folder::open(prepared)?;
             let mode = folder_mode(&self.path)?;
-            ExitHelper::start(&exit, &folder, TENURE, mode).map(Some)
+            let duty = Duty::MakeWritable {
+                folder: &folder,
+                file: TENURE,
+                mode,
+            };
+            ExitHelper::start(&exit, duty).map(Some)
         };
         // Without it, a shell has to wait until a tenure or the daemon removes the lock of a killed process.
         start().ok().flatten()
@@ -257,14 +264,10 @@ impl LockProtocol for Mkdir {
             // Another user's folder: it can be renamed here, but not deleted.
             bin = self.bin(Some(discarded.ino()));
         }
-        match fs::rename(path, &bin) {
-            Ok(()) => {
-                delete(&bin);
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+        if atomic::take_aside(path, &bin)? {
+            delete(&bin);
         }
+        Ok(())
     }
 
     fn removal(&self) -> Removal {
@@ -437,5 +440,7 @@ fn delete(bin: &Path) {
             let _ = unlinkat(&folder, name, AtFlags::empty());
         }
     }
-    let _ = fs::remove_dir(bin);
+    if let Ok(place) = Place::of(bin) {
+        let _ = unlinkat(&place.folder, place.name, AtFlags::REMOVEDIR);
+    }
 }

@@ -80,5 +80,5 @@ impl<P: LockProtocol> FileStep<'_, P> {
 /// Where tokens continue when the state may be older than the last grant.
 fn tokens_after(ceiling: Option<Token>, known: Token) -> u64 {
     let jump = || Token(known.0.saturating_add(JUMP));
-    ceiling.unwrap_or_else(jump).max(known).0
+    ceiling.unwrap_or_else(jump).max(known).min(Token::MAX).0
 }

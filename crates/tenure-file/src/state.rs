@@ -16,7 +16,6 @@
 //! in it is trusted only in the boot that wrote it. After a reboot, and if the state can't be read,
 //! tokens continue above the ceiling. Only the queue is lost with the state.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,9 +26,13 @@ use tenure_core::{
 };
 use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::Fingerprint;
 use tenure_host::files::two_slot::TwoSlotFile;
+
+/// The largest ceiling that is read, in bytes: a number.
+const LARGEST_CEILING: u64 = 64;
 
 /// By how much the ceiling rises at a time. Each rise takes two syncs.
 const CEILING_STEP: u64 = 1 << 16;
@@ -82,21 +85,21 @@ impl StateFile {
             }
             _ => {}
         }
-        Ok(match serde_json::from_slice::<State>(&json) {
-            Ok(mut state) => {
+        let why = match serde_json::from_slice::<State>(&json) {
+            Ok(mut state) if state.newest <= Token::MAX.0 => {
                 state.revision = revision;
                 state.slot = slot;
-                Loaded::Known(state)
+                return Ok(Loaded::Known(state));
             }
-            Err(error) => {
-                let lost = State {
-                    revision,
-                    slot,
-                    ..State::default()
-                };
-                Loaded::Lost(lost, error.to_string())
-            }
-        })
+            Ok(state) => format!("its newest token is {}", state.newest),
+            Err(error) => error.to_string(),
+        };
+        let lost = State {
+            revision,
+            slot,
+            ..State::default()
+        };
+        Ok(Loaded::Lost(lost, why))
     }
 
     /// The revision of the state. Needs no step lock.
@@ -119,8 +122,9 @@ impl StateFile {
 
     /// The upper bound of all tokens granted so far; `None` if it is unknown.
     pub(crate) fn ceiling(&self) -> Option<Token> {
-        let text = fs::read_to_string(&self.ceiling).ok()?;
-        text.trim().parse().ok().map(Token)
+        let text = beneath::read_text(&self.ceiling, LARGEST_CEILING).ok()?;
+        let ceiling = text.trim().parse().ok().map(Token);
+        ceiling.filter(|ceiling| *ceiling <= Token::MAX)
     }
 
     /// Makes sure that `token` is not above the ceiling, so that tokens continue above it even if
@@ -129,7 +133,8 @@ impl StateFile {
         if self.ceiling().is_some_and(|ceiling| token <= ceiling) {
             return Ok(());
         }
-        let raised = format!("{}\n", token.0.saturating_add(CEILING_STEP));
+        let raised = token.0.saturating_add(CEILING_STEP).min(Token::MAX.0);
+        let raised = format!("{raised}\n");
         let temp = self.sidecar.path().join("ceiling.new");
         atomic::replace(&self.ceiling, &temp, raised.as_bytes(), Sync::ToDisk)
             .map_err(|error| explain("written", &self.ceiling, error))
@@ -257,6 +262,8 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use tenure_host::files::protocol::digest;
 

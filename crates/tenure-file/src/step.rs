@@ -46,7 +46,7 @@ pub struct FileStep<'a, P> {
     changes: Changes,
     /// The processes to wake after the step.
     pub(crate) wakes: Vec<LivenessId>,
-    /// Ends the protection of the lock that this step granted.
+    /// Clears up the lock that this step granted, if its holder is killed.
     pub(crate) exit_helper: Option<ExitHelper>,
 }
 
@@ -99,7 +99,7 @@ impl<P: LockProtocol> Look for FileStep<'_, P> {
 
 impl<P: LockProtocol> Step for FileStep<'_, P> {
     fn mint(&mut self, _key: &Key) -> Result<Token, StoreError> {
-        Ok(self.picture.newest_token().next())
+        self.picture.newest_token().next()
     }
 
     /// These locks have no end: the protocols have no room for one.
@@ -382,7 +382,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             change(&next, protocol.prepare(&record.lease(store.key()), &next))?;
             let live = store.presence.folder();
             // Before the lock gets its path: from then on this process may be killed while it holds it.
-            self.exit_helper = protocol.unprotect_after_exit(&next, &record.holder, live);
+            self.exit_helper = protocol.clear_up_after_exit(&next, &record.holder, live);
             self.picture.state.newest = record.token.0;
             self.picture.state.boot = Some(self.picture.now.epoch.clone());
         }

@@ -30,7 +30,7 @@ pub struct FileStore<P> {
     for_waiters: OnceLock<Option<Listener>>,
     /// Wakes holders on every change of the lock.
     for_holders: OnceLock<Option<Listener>>,
-    /// Ends the protection of this process's lock when this process is killed.
+    /// Clears up this process's lock when this process is killed.
     exit_helper: Mutex<Option<ExitHelper>>,
     pub(crate) options: Options,
 }

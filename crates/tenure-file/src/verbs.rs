@@ -141,4 +141,8 @@ impl<P: LockProtocol> LocalStore for FileStore<P> {
     fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.presence.inherited_fd()
     }
+
+    fn asked_file(&self) -> Option<std::path::PathBuf> {
+        self.presence.asked_file()
+    }
 }

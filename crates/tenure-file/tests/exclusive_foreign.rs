@@ -386,3 +386,62 @@ fn a_claim_that_the_lock_file_can_not_express_is_refused() {
     let error = ExclusiveStore::open(&dir.path().join("nowhere"), Options::default());
     assert_eq!(error.err().unwrap().kind, ErrorKind::NotAStore);
 }
+
+#[test]
+fn an_absurd_token_in_a_dead_lock_is_not_continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let first = Ask::new(&key(), "us").granted(&store);
+    let ours = fs::read_to_string(lock_path(dir.path())).unwrap();
+    let _ = store.release(&first.grant(), soon()).unwrap();
+    let mut last = first.token;
+    for absurd in [u64::MAX, u64::MAX - 1, Token::MAX.0 + 1] {
+        let mut lock: serde_json::Value = serde_json::from_str(&ours).unwrap();
+        lock["pid"] = NO_PROCESS.into();
+        lock["tenure"]["token"] = absurd.into();
+        replace_lock_file(dir.path(), &lock.to_string());
+        let lease = Ask::new(&key(), "us").granted(&store);
+        assert_eq!(lease.token, last.next().unwrap(), "after {absurd}");
+        last = lease.token;
+        let _ = store.release(&lease.grant(), soon()).unwrap();
+    }
+}
+
+#[test]
+fn an_absurd_token_beside_the_lock_is_not_continued_and_the_last_token_is_never_granted_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let sidecar = dir.path().join(".exclusive-lock-tenure");
+    let state = |newest: u64| {
+        let store = open(dir.path());
+        let lease = Ask::new(&key(), "us").granted(&store);
+        let _ = store.release(&lease.grant(), soon()).unwrap();
+        for name in ["state.a", "state.b"] {
+            let text = fs::read_to_string(sidecar.join(name)).unwrap();
+            let (head, json) = text.split_once('\n').unwrap();
+            let mut json: serde_json::Value = serde_json::from_str(json).unwrap();
+            json["newest"] = newest.into();
+            let json = json.to_string();
+            let revision = head.split(' ').next().unwrap();
+            let digest = tenure_host::files::digest(json.as_bytes());
+            let head = format!("{revision} {digest:016x} {}\n", json.len());
+            fs::write(sidecar.join(name), head + &json).unwrap();
+        }
+        lease.token
+    };
+    let before = state(u64::MAX);
+    let store = open(dir.path());
+    let lease = Ask::new(&key(), "us").granted(&store);
+    assert!(
+        lease.token > before && lease.token <= Token::MAX,
+        "{}",
+        lease.token
+    );
+    let _ = store.release(&lease.grant(), soon()).unwrap();
+    state(Token::MAX.0 - 1);
+    let store = open(dir.path());
+    let last = Ask::new(&key(), "us").granted(&store);
+    assert_eq!(last.token, Token::MAX);
+    let _ = store.release(&last.grant(), soon()).unwrap();
+    let refused = store.acquire(&Ask::new(&key(), "us").claim(&store), soon());
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::Damaged);
+}

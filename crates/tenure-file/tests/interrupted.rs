@@ -22,6 +22,7 @@ use tenure_core::{
 };
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
+use tenure_host::files::permissions::create_pipe;
 use tenure_testkit::{Ask, history, soon};
 
 /// What happens before which access to the lock; 0 is never.
@@ -138,7 +139,8 @@ fn play<P: Protocol + 'static>(before: Before, verb: Verb, interruption: Interru
     });
     drop((first, store));
     for pipe in pipes {
-        fs::write(pipe, "").unwrap();
+        // Nothing is there, or it stays.
+        let _ = create_pipe(&pipe);
     }
     if swept && P::is_tenures(dir) {
         P::remove_as_other_program(dir);

@@ -18,12 +18,12 @@ use std::time::Duration;
 use protocols::{NO_PROCESS, Protocol, Sleeper, Touched};
 use tenure_core::{
     Acquired, ErrorKind, EventKind, Evidence, Fenced, Granted, HistoryQuery, HolderId, Key, Reap,
-    Reason, Released, Renewed, Store, Verdict, Waited,
+    Reason, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_file::mkdir::Mkdir;
 use tenure_file::{FileStore, MkdirStore, Options};
 use tenure_host::files::LockProtocol as _;
-use tenure_testkit::{Ask, soon};
+use tenure_testkit::{Ask, lock_folder, soon};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -262,7 +262,7 @@ fn is_lost_after(action: impl Fn(&Path), wanted: &str) {
 
 #[test]
 fn a_lock_that_was_removed_or_replaced_is_lost_and_recorded() {
-    let remove = |dir: &Path| fs::remove_dir_all(lock(dir)).unwrap();
+    let remove = |dir: &Path| lock_folder::remove(&lock(dir)).unwrap();
     is_lost_after(remove, "removing the lock");
     is_lost_after(
         |dir| fs::rename(lock(dir), dir.join("x")).unwrap(),
@@ -270,14 +270,14 @@ fn a_lock_that_was_removed_or_replaced_is_lost_and_recorded() {
     );
     let replace = |pid: Option<&'static str>| {
         move |dir: &Path| {
-            fs::remove_dir_all(lock(dir)).unwrap();
+            lock_folder::remove(&lock(dir)).unwrap();
             shell_lock(dir, pid);
         }
     };
     is_lost_after(replace(Some("1")), "another lock");
     is_lost_after(replace(None), "another lock");
     let file = |dir: &Path| {
-        fs::remove_dir_all(lock(dir)).unwrap();
+        lock_folder::remove(&lock(dir)).unwrap();
         fs::write(lock(dir), "a file").unwrap();
     };
     is_lost_after(file, "another lock");
@@ -288,7 +288,8 @@ fn what_a_shell_writes_into_tenures_lock_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let lease = Ask::new(&key(), "us").granted(&store);
-    // Only root can: a shell whose lock was swapped out writes its pid, or releases a lock it has lost.
+    // As root can: a shell whose lock was swapped out writes its pid, or releases a lock it has lost.
+    lock_folder::unprotect(&lock(dir.path())).unwrap();
     for name in ["pid", "ts", "cmd"] {
         fs::remove_file(lock(dir.path()).join(name)).unwrap();
     }
@@ -327,7 +328,7 @@ fn a_holder_is_woken_when_its_lock_is_removed() {
             if moved {
                 fs::rename(lock(dir.path()), dir.path().join("x")).unwrap();
             } else {
-                fs::remove_dir_all(lock(dir.path())).unwrap();
+                lock_folder::remove(&lock(dir.path())).unwrap();
             }
             assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
         });
@@ -466,4 +467,24 @@ fn a_new_lock_without_a_pid_is_not_mistaken_for_the_dead_one_before() {
         assert!(matches!(verdict(&store), Verdict::Unknown(_)));
         fs::remove_dir(lock(dir.path())).unwrap();
     }
+}
+
+#[test]
+fn a_lock_folder_with_an_absurd_token_is_malformed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let lease = Ask::new(&key(), "us").granted(&store);
+    lock_folder::unprotect(&lock(dir.path())).unwrap();
+    let file = lock(dir.path()).join("tenure");
+    let json = fs::read_to_string(&file).unwrap();
+    let absurd = json.replace(
+        &format!("\"token\":{}", lease.token),
+        &format!("\"token\":{}", u64::MAX),
+    );
+    assert_ne!(absurd, json);
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, absurd).unwrap();
+    let flaw = store.found().unwrap().flaw.unwrap();
+    assert!(flaw.contains("its token is 18446744073709551615"), "{flaw}");
+    assert_eq!(store.found().unwrap().lease.token, Token::NONE);
 }

@@ -283,6 +283,7 @@ impl Status {
 /// Installs the hooks, or brings them up to date, and tells whether anything changed. `tenure` is the program that they run.
 pub fn install(folder: &Path, tenure: &Path, strict: bool) -> Result<(Status, bool), HookError> {
     let repository = Repository::find(folder)?;
+    edit(&repository, config::drop_left_lock)?;
     let guarded = repository.guarded(strict);
     let script = Script { tenure, strict };
     let mut places = Vec::new();
@@ -454,6 +455,7 @@ fn setting(folder: &Path, more: &str) -> Vec<u8> {
 /// Removes the hooks, and tells whether there were any.
 pub fn uninstall(folder: &Path) -> Result<bool, HookError> {
     let repository = Repository::find(folder)?;
+    edit(&repository, config::drop_left_lock)?;
     let changed = remove(&repository, &[], false)?;
     // What an install that was killed had not renamed yet.
     let entries = fs::read_dir(repository.plain())
@@ -491,6 +493,18 @@ fn remove(repository: &Repository, kept: &[PathBuf], keep_own: bool) -> Result<b
         }
     }
     Ok(changed)
+}
+
+/// Git's lock of the configuration, if an [`install`] or [`uninstall`] that was killed left it.
+pub fn left_lock(folder: &Path) -> Result<Option<PathBuf>, HookError> {
+    let repository = Repository::find(folder)?;
+    edit(&repository, config::left_lock)
+}
+
+/// Removes that lock, and tells whether it was there.
+pub fn drop_left_lock(folder: &Path) -> Result<bool, HookError> {
+    let repository = Repository::find(folder)?;
+    edit(&repository, config::drop_left_lock)
 }
 
 /// Where the guard's hooks are.

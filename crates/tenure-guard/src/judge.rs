@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use tenure::{Project, Reservations, Tenure, WorkTree, call_deadline};
-use tenure_core::{HistoryQuery, Key, Lease, StoreError, Token};
+use tenure::{Project, Reservations, Tenure, Verdict, Who, WorkTree};
+use tenure_core::{Lease, StoreError};
 
 use crate::git::work_tree;
-use crate::me::Me;
 use crate::touched::Touched;
 
 /// The reservations in effect, at one moment, as seen from a repository.
@@ -69,44 +68,28 @@ impl Reserved {
 
     /// A reservation of another holder that covers the path. To read is enough: its holder asked that the path is not
     /// changed.
-    pub fn against<'a>(&'a self, me: &Me, path: &'a str) -> Option<&'a Lease> {
+    pub fn against<'a>(&'a self, me: &Who, path: &'a str) -> Option<&'a Lease> {
         let mut covering = self.reservations.covering(path);
         covering.find(|lease| !me.is(&lease.holder))
     }
 
     /// A reservation of our own, to write the path.
-    pub fn own<'a>(&'a self, me: &Me, path: &'a str) -> Option<&'a Lease> {
+    pub fn own<'a>(&'a self, me: &Who, path: &'a str) -> Option<&'a Lease> {
         let writes = |lease: &&Lease| lease.mode.paths().is_none_or(|paths| !paths.is_shared());
         let mut covering = self.reservations.covering(path).filter(writes);
         covering.find(|lease| me.is(&lease.holder))
     }
 
     /// Why this path may not be changed, if it may not.
-    pub fn judge<'a>(&'a self, me: &Me, require: bool, path: &'a str) -> Option<Problem<'a>> {
+    pub fn judge<'a>(&'a self, me: &Who, require: bool, path: &'a str) -> Option<Problem<'a>> {
         if let Some(lease) = self.against(me, path) {
             return Some(Problem::Held(lease));
         }
         (require && self.own(me, path).is_none()).then_some(Problem::NotReserved)
     }
 
-    /// Whether the reservation with this token is in effect.
-    pub fn has(&self, token: Token) -> bool {
-        let mut all = self.reservations.all().iter();
-        all.any(|(lease, verdict)| lease.token == token && verdict.ended().is_none())
+    /// All of them, also those that have ended.
+    pub(crate) fn all(&self) -> &[(Lease, Verdict)] {
+        self.reservations.all()
     }
-}
-
-/// The token of the newest reservation that was ever granted, as far as the history tells.
-pub fn newest_token(tenure: &Tenure) -> Result<Token, StoreError> {
-    let query = HistoryQuery {
-        key: Some(Key::paths()),
-        limit: Some(64),
-        ..HistoryQuery::default()
-    };
-    let events = tenure.store().history(&query, call_deadline())?;
-    Ok(events
-        .iter()
-        .map(|event| event.token)
-        .max()
-        .unwrap_or(Token(0)))
 }

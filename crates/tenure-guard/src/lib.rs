@@ -6,10 +6,11 @@
 //! | `config` | the lines in git's configuration that make git use a folder of ours |
 //! | `script` | what the hooks are: small shell scripts that call `tenure guard hook` |
 //! | [`touched`] | the paths that a commit, an index or a push changes |
-//! | [`me`] | which reservations belong to the process that git runs the hook for |
 //! | [`judge`] | which of those paths other holders have reserved |
-//! | [`records`] | under which tokens each commit was made |
-//! | [`push`] | which of those tokens were overtaken |
+//! | [`records`] | under which tokens each commit was made, and against whose reservations |
+//! | [`recording`] | how that is found out |
+//! | `past` | what was reserved at an earlier time |
+//! | [`push`] | which commits of a push were made against reservations |
 //! | `git` | runs the user's git, as the hook that it is started by would |
 //!
 //! # Invariants
@@ -28,8 +29,9 @@ mod config;
 mod git;
 pub mod hooks;
 pub mod judge;
-pub mod me;
+mod past;
 pub mod push;
+pub mod recording;
 pub mod records;
 mod script;
 pub mod touched;

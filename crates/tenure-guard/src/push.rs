@@ -1,70 +1,53 @@
-//! Which tokens were overtaken since their commits: [`overtaken`].
+//! Which commits of a push were made against reservations: [`refused`].
 
-use std::collections::HashSet;
-
-use tenure_core::{Event, EventKind, Token};
-
+use crate::git::{Git, GitError};
 use crate::judge::Reserved;
-use crate::records::{Known, Record};
-use crate::touched::Touched;
+use crate::records::{Holding, Known, Record};
+use crate::touched;
 
-/// A path of a commit that was granted to another holder since.
+/// A path of a commit that was made while another holder had that path.
 #[derive(Debug, Clone)]
-pub struct Overtaken<'a> {
+pub struct Refused {
     /// The path.
-    pub path: &'a str,
+    pub path: String,
     /// The record of the commit.
     pub record: Record,
-    /// The later grant.
-    pub by: &'a Event,
+    /// The reservation.
+    pub held: Holding,
 }
 
-/// The paths of these commits, the newest commit first, that were granted to another holder after the newest of the
-/// commits that changes them. A rebase makes new commits, so it has seen that holder's work; and so has a merge that
-/// came after the grant, once the grant has ended.
-///
-/// A later grant to read a path counts while it is in effect: its holder asked that the path is not changed.
-pub fn overtaken<'a>(
-    commits: &'a [Touched],
-    merges: &[String],
-    known: &Known,
-    grants: &'a [Event],
+/// The paths of these commits that other holders had when the commits were made, in the order of the commits.
+pub fn refused(
+    git: &Git,
     reserved: &Reserved,
-) -> Vec<Overtaken<'a>> {
-    let mut seen = HashSet::new();
-    let mut merged = Token(0);
+    known: &Known,
+    commits: &[String],
+) -> Result<Vec<Refused>, GitError> {
+    let records = commits.iter().filter_map(|commit| known.get(commit));
+    let records: Vec<Record> = records.filter(|it| !it.against.is_empty()).collect();
+    let ids: Vec<String> = records.iter().map(|it| it.commit.clone()).collect();
+    let changed = reserved.named(touched::of_commits(git, &ids)?);
     let mut found = Vec::new();
-    for commit in commits {
-        let Some(record) = known.get(&commit.commit) else {
-            continue;
-        };
-        if merges.contains(&commit.commit) && record.against.is_empty() {
-            merged = merged.max(Token(record.newest));
-        }
-        for path in commit
-            .paths
-            .iter()
-            .filter(|path| seen.insert(path.as_str()))
-        {
-            let token = record.token(path);
-            let overtakes = |event: &&Event| {
-                let paths = event.mode.paths();
-                event.kind == EventKind::Granted
-                    && event.token > token
-                    && (event.token > merged || reserved.has(event.token))
-                    && !record.by.contains(&event.holder)
-                    && !record.own.iter().any(|own| own.holder == event.holder)
-                    && paths.is_none_or(|paths| paths.covers(path).is_some())
-                    && (!paths.is_some_and(|paths| paths.is_shared()) || reserved.has(event.token))
-            };
-            if let Some(by) = grants.iter().rev().find(overtakes) {
-                found.push(Overtaken {
-                    path,
+    for record in records {
+        let touched = changed.iter().find(|it| it.commit == record.commit);
+        for path in touched.map_or(&[][..], |it| &it.paths) {
+            if let Some(held) = record.against.iter().find(|held| held.covers(path)) {
+                found.push(Refused {
+                    path: path.clone(),
                     record: record.clone(),
-                    by,
+                    held: held.clone(),
                 });
             }
         }
     }
-    found
+    Ok(found)
+}
+
+/// What `git rebase` begins after to make this commit again, as a person types it.
+pub fn parent(git: &Git, commit: &str) -> String {
+    let parent = git.ask(&["rev-parse", "--short=12", &format!("{commit}^")]);
+    match parent {
+        Ok(Some(parent)) => String::from_utf8_lossy(&parent).trim().to_owned(),
+        _ => "--root".to_owned(),
+    }
 }

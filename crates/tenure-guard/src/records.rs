@@ -1,9 +1,9 @@
-//! Under which tokens each commit was made: [`Records`], a file in the project's `.tenure`.
+//! Under which tokens each commit was made, and against whose reservations: [`Records`], a file beside the store.
 //!
 //! A commit belongs to this clone, whichever store its reservations are in, so its record is a line of JSON beside the
 //! store, not in it. A line is appended after each commit, with one write under a lock; half a line, which a power cut may
-//! leave, is skipped. A commit without a record is judged when it is pushed as if it were made then, so a lost line lets
-//! nothing pass that is reserved. The two files together hold at least the newest `MAX_FILE` bytes.
+//! leave, is skipped. A commit without a record is judged when it is pushed, by its date and the history. The two files
+//! together hold at least the newest `MAX_FILE` bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -14,17 +14,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock, renameat};
 use serde::{Deserialize, Serialize};
-use tenure_core::{HolderId, Lease, Mode, Token};
+use tenure_core::{HolderId, Lease, Mode};
+use tenure_host::files::atomic;
+use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::permissions::open_or_create;
 
 use crate::git::{Git, GitError};
-use crate::judge::Reserved;
-use crate::me::Me;
 
 /// The size at which a new file is begun.
 const MAX_FILE: u64 = 1024 * 1024;
+
+/// The largest file that is read, in bytes: one record more than that, of any size that there is.
+const LARGEST: u64 = 64 << 20;
 
 const FILE: &str = "guard-commits.jsonl";
 const EARLIER: &str = "guard-commits.1.jsonl";
@@ -56,10 +59,14 @@ pub struct Holding {
 }
 
 impl Holding {
-    fn covers(&self, path: &str) -> bool {
+    pub(crate) fn covers(&self, path: &str) -> bool {
         self.mode
             .paths()
             .is_none_or(|paths| paths.covers(path).is_some())
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        self.mode.paths().is_none_or(|paths| !paths.is_shared())
     }
 }
 
@@ -78,14 +85,12 @@ impl From<&Lease> for Holding {
 pub struct Record {
     /// Its id.
     pub commit: String,
-    /// When the record was made.
+    /// When it was made. If no hook saw it, its date, or when it was found if that can't be its date.
     pub at: Timestamp,
     /// How.
     pub how: How,
     /// The names of the holder that made it.
     pub by: Vec<HolderId>,
-    /// The newest token at that time.
-    pub newest: u64,
     /// The holder's own reservations of paths that the commit changes.
     pub own: Vec<Holding>,
     /// Those of other holders.
@@ -100,48 +105,9 @@ impl Record {
             at,
             how: How::Before,
             by: Vec::new(),
-            newest: 0,
             own: Vec::new(),
             against: Vec::new(),
         }
-    }
-
-    /// The same for a commit that changes these paths, with the reservations in effect.
-    #[must_use]
-    pub fn under(
-        self,
-        how: How,
-        me: &Me,
-        newest: Token,
-        reserved: &Reserved,
-        paths: &[String],
-    ) -> Self {
-        let each = |found: &dyn Fn(&str) -> Option<Holding>| {
-            let mut all: Vec<Holding> = Vec::new();
-            for holding in paths.iter().filter_map(|path| found(path)) {
-                if !all.contains(&holding) {
-                    all.push(holding);
-                }
-            }
-            all
-        };
-        Self {
-            own: each(&|path| reserved.own(me, path).map(Holding::from)),
-            against: each(&|path| reserved.against(me, path).map(Holding::from)),
-            by: me.names().to_vec(),
-            newest: newest.0,
-            how,
-            ..self
-        }
-    }
-
-    /// The token that a later grant of the path overtakes.
-    pub(crate) fn token(&self, path: &str) -> Token {
-        let own = self.own.iter().find(|holding| holding.covers(path));
-        let against = self.against.iter().filter(|holding| holding.covers(path));
-        let before = against.map(|holding| holding.token.saturating_sub(1)).min();
-        // A commit against a reservation is overtaken by that one.
-        Token(before.or(own.map(|own| own.token)).unwrap_or(self.newest))
     }
 }
 
@@ -182,10 +148,7 @@ impl Records {
     /// Removes them.
     pub fn remove(&self) -> io::Result<()> {
         for name in [FILE, EARLIER] {
-            match fs::remove_file(self.folder.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            atomic::unlink(&self.folder.join(name))?;
         }
         Ok(())
     }
@@ -194,7 +157,7 @@ impl Records {
     pub fn read(&self) -> io::Result<Known> {
         let mut text = Vec::new();
         for name in [EARLIER, FILE] {
-            match fs::read(self.folder.join(name)) {
+            match beneath::read(&self.folder.join(name), LARGEST) {
                 Ok(mut more) => text.append(&mut more),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -230,7 +193,9 @@ impl Records {
         let mut file = Self::lock(&path)?;
         let mut size = file.metadata()?.len();
         if size > MAX_FILE {
-            fs::rename(&path, self.folder.join(EARLIER))?;
+            let (from, to) = (Place::of(&path)?, self.folder.join(EARLIER));
+            let to = Place::of(&to)?;
+            renameat(&from.folder, from.name, &to.folder, to.name)?;
             file = Self::lock(&path)?;
             size = file.metadata()?.len();
         }
@@ -251,7 +216,7 @@ impl Records {
             let file = open_or_create(path, OFlags::RDWR | OFlags::APPEND)?;
             flock(&file, FlockOperation::LockExclusive)?;
             // Another process may have begun a new one meanwhile.
-            if fs::metadata(path)
+            if fs::symlink_metadata(path)
                 .is_ok_and(|now| file.metadata().is_ok_and(|file| file.ino() == now.ino()))
             {
                 return Ok(file);
@@ -277,6 +242,11 @@ impl Known {
         serde_json::from_slice(self.text.get(*begin..*end)?).ok()
     }
 
+    /// The commits that have one.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.lines.keys().map(String::as_str)
+    }
+
     /// The commits that were made without the guard, or against a reservation: the newest last.
     pub fn bypasses(&self) -> Vec<Record> {
         let mut places: Vec<&(usize, usize)> = self.lines.values().collect();
@@ -291,18 +261,20 @@ impl Known {
             .collect()
     }
 
-    /// The commits without a record that are not below one with a record. `commits` are in topological order, children
+    /// The commits without a record that were not there before the guard. `commits` are in topological order, children
     /// before parents, each with its parents.
     pub fn missing(&self, commits: &[Vec<String>]) -> Vec<String> {
-        let mut below = HashSet::new();
+        let mut before = HashSet::new();
         let mut missing = Vec::new();
         for family in commits {
             let Some((commit, parents)) = family.split_first() else {
                 continue;
             };
-            if self.has(commit) || below.contains(commit) {
-                below.extend(parents);
-            } else {
+            let record = self.get(commit);
+            let is_before = |record: &Record| record.how == How::Before;
+            if before.contains(commit) || record.as_ref().is_some_and(is_before) {
+                before.extend(parents);
+            } else if record.is_none() {
                 missing.push(commit.clone());
             }
         }
@@ -354,34 +326,20 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_below_a_record_is_not_missing() {
+    fn only_what_was_there_before_the_guard_needs_no_record() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::in_folder(dir.path());
-        records.append(&[record("b")]).unwrap();
+        let seen = Record {
+            how: How::Commit,
+            ..record("d")
+        };
+        records.append(&[record("b"), seen]).unwrap();
         let known = records.read().unwrap();
-        let families = [["d", "c"], ["c", "b"], ["b", "a"], ["a", "z"]];
+        let families = [["e", "d"], ["d", "c"], ["c", "b"], ["b", "a"], ["a", "z"]];
         let families: Vec<Vec<String>> = families
             .iter()
             .map(|family| family.map(str::to_owned).to_vec())
             .collect();
-        assert_eq!(known.missing(&families), ["d", "c"]);
-    }
-
-    #[test]
-    fn a_commit_against_a_reservation_is_overtaken_by_it() {
-        let holding = |token, mode: &str| Holding {
-            token,
-            holder: HolderId::parse("other").unwrap(),
-            mode: mode.parse().unwrap(),
-        };
-        let record = Record {
-            newest: 12,
-            own: vec![holding(7, "paths:src/a")],
-            against: vec![holding(9, "paths:src/b")],
-            ..record("a")
-        };
-        assert_eq!(record.token("src/a"), Token(7));
-        assert_eq!(record.token("src/b"), Token(8));
-        assert_eq!(record.token("docs/x"), Token(12));
+        assert_eq!(known.missing(&families), ["e", "c"]);
     }
 }

@@ -8,6 +8,8 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
+
 use crate::git::{Git, GitError, lines};
 
 /// The options of every comparison.
@@ -93,6 +95,77 @@ pub fn of_commits(git: &Git, commits: &[String]) -> Result<Vec<Touched>, GitErro
     Ok(raw(&answer))
 }
 
+/// What a commit says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) commit: String,
+    /// When it was made, in whole seconds.
+    pub(crate) date: Timestamp,
+    /// Who wrote the change, and when.
+    pub(crate) author: Vec<u8>,
+    pub(crate) parents: Vec<String>,
+}
+
+/// What these commits say of themselves, without those that are gone.
+pub(crate) fn made(git: &Git, commits: &[String]) -> Result<Vec<Made>, GitError> {
+    let input = format!("{}\n", commits.join("\n"));
+    let options = [
+        "log",
+        "--no-walk=unsorted",
+        "--ignore-missing",
+        "--stdin",
+        "--no-show-signature",
+        "-z",
+        "--format=%H%n%ct%n%P%n%at %an <%ae>",
+    ];
+    let answer = git.feed(&options, input.into_bytes())?;
+    let each = answer.split(|byte| *byte == 0).filter_map(|entry| {
+        let mut parts = entry.splitn(4, |byte| *byte == b'\n');
+        let mut text = || Some(String::from_utf8_lossy(parts.next()?).into_owned());
+        let (commit, date, parents) = (text()?, text()?, text()?);
+        Some(Made {
+            commit,
+            date: Timestamp::from_second(date.parse().ok()?).ok()?,
+            parents: parents.split_whitespace().map(str::to_owned).collect(),
+            author: parts.next()?.to_vec(),
+        })
+    });
+    Ok(each.collect())
+}
+
+/// What a commit does to a file, wherever in the file that is: its lines, and its mode. Empty if it does nothing.
+pub(crate) fn change(git: &Git, commit: &str, file: &str) -> Result<Vec<u8>, GitError> {
+    let options = [
+        "diff-tree",
+        "--no-commit-id",
+        "-r",
+        "-p",
+        "-U0",
+        "--text",
+        "--root",
+        "--no-renames",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--diff-merges=first-parent",
+        "--ignore-submodules=none",
+        commit,
+        "--",
+        file,
+    ];
+    let answer = git.run(&options)?;
+    let mut is_head = true;
+    let mut change = Vec::new();
+    for line in answer.split_inclusive(|byte| *byte == b'\n') {
+        if line.starts_with(b"@@ ") {
+            is_head = false;
+        } else if !is_head || line.windows(5).any(|part| part == b" mode") {
+            change.extend_from_slice(line);
+        }
+    }
+    Ok(change)
+}
+
 /// Where a branch gets new commits, and what tells that a commit is not new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -173,13 +246,14 @@ fn unknown(
 }
 
 /// The commits that a push sends to branches, the newest first, each with its parents. The input has `local_ref local_id
-/// remote_ref remote_id` in each line.
+/// remote_ref remote_id` in each line. Only the first of these may have spaces or line breaks in it: what is pushed may
+/// be `HEAD@{1 hour ago}`.
 pub fn pushed(git: &Git, remote: &str, input: &[u8]) -> Result<Vec<Vec<String>>, GitError> {
     let mut wanted = Vec::new();
     let mut known = Vec::new();
     for line in lines(input) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let &[_, local, remote_ref, there] = words.as_slice() else {
+        let words: Vec<&str> = line.rsplitn(4, ' ').collect();
+        let &[there, remote_ref, local, _] = words.as_slice() else {
             continue;
         };
         if is_commit(local) && remote_ref.starts_with("refs/heads/") {
@@ -208,6 +282,21 @@ pub fn pushed(git: &Git, remote: &str, input: &[u8]) -> Result<Vec<Vec<String>>,
     // The commit that the remote has need not be here.
     let answer = list(&known).or_else(|_| list(&[]))?;
     Ok(families(&answer))
+}
+
+/// Those of these commits that no remote has.
+pub fn not_on_remotes(git: &Git, mut commits: Vec<String>) -> Result<Vec<String>, GitError> {
+    if commits.is_empty() {
+        return Ok(commits);
+    }
+    let input = format!("{}\n", commits.join("\n"));
+    let here = git.feed(
+        &["rev-list", "--stdin", "--not", "--remotes"],
+        input.into_bytes(),
+    )?;
+    let here: HashSet<String> = lines(&here).into_iter().collect();
+    commits.retain(|commit| here.contains(commit));
+    Ok(commits)
 }
 
 /// Lines of a commit and its parents.

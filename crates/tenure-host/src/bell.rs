@@ -13,11 +13,11 @@
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -25,18 +25,14 @@ use tenure_core::LivenessId;
 use tenure_core::queue::HEARTBEAT;
 
 use crate::clock::since_boot;
+use crate::files::beneath::open_pipe;
 use crate::liveness_lock::LivenessFolder;
 
 /// Wakes the process with this liveness lock. It is no error if that process has exited. A waiter that
 /// misses the wake-up polls.
 pub fn ring(folder: &LivenessFolder, lock: &LivenessId) {
-    let pipe = std::fs::File::options()
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
-        .open(folder.file(lock));
     // Another user may have put something else there.
-    let is_pipe = |file: &std::fs::File| file.metadata().is_ok_and(|it| it.file_type().is_fifo());
-    if let Some(mut pipe) = pipe.ok().filter(is_pipe) {
+    if let Ok(mut pipe) = open_pipe(&folder.file(lock), OFlags::WRONLY) {
         // A full pipe holds earlier rings that will wake the process.
         let _ = pipe.write(b"!");
     }

@@ -56,6 +56,30 @@ pub fn since_boot() -> Duration {
     })
 }
 
+/// A time since boot, in a form that can be compared between fork and exec: that takes one system call, and no memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BootTime {
+    seconds: i64,
+    nanos: i64,
+}
+
+impl BootTime {
+    /// The time at which [`since_boot`] is this much.
+    pub(crate) fn at(since_boot: Duration) -> Self {
+        let seconds = i64::try_from(since_boot.as_secs()).unwrap_or(i64::MAX);
+        Self {
+            seconds: seconds.saturating_add(boot_offset()),
+            nanos: since_boot.subsec_nanos().into(),
+        }
+    }
+
+    /// Whether it is over.
+    pub(crate) fn has_passed(self) -> bool {
+        let now = clock_gettime(ClockId::Boottime);
+        (now.tv_sec, now.tv_nsec) >= (self.seconds, self.nanos)
+    }
+}
+
 /// How many seconds the boot clock of this process's time namespace is ahead of the machine's. (A
 /// fraction of a second in the offset would make two processes disagree by that much; the usual tools set
 /// whole seconds.)
@@ -96,6 +120,13 @@ mod tests {
         let offsets = "monotonic           0         0\nboottime         -3600         0\n";
         assert_eq!(boottime(offsets), Some(-3600));
         assert_eq!(boottime(""), None);
+    }
+
+    #[test]
+    fn a_time_since_boot_passes() {
+        let now = since_boot();
+        assert!(BootTime::at(now).has_passed());
+        assert!(!BootTime::at(now + Duration::from_secs(3600)).has_passed());
     }
 
     #[test]

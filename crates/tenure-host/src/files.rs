@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`beneath`] | opens what others may have put there: no links, no pipes, no surprises of size |
 //! | [`atomic`] | files that appear complete or not at all |
 //! | [`permissions`] | new files and folders get the permissions of their folder |
 //! | [`two_slot`] | a small record that survives a writer that is killed halfway |
@@ -11,16 +12,17 @@
 //! | [`sidecar`] | the folder beside the lock |
 //! | [`lock_watch`] | reports when a lock appears, changes or is removed |
 //! | [`options`] | the settings of such a store |
-//! | [`rfc3339`] | times in the form that the protocols use |
+//! | [`go_time`] | times as the other programs read them |
 //! | [`fault`] | I/O errors as store errors |
 
 pub mod atomic;
+pub mod beneath;
 pub mod fault;
+pub mod go_time;
 pub mod lock_watch;
 pub mod options;
 pub mod permissions;
 pub mod protocol;
-pub mod rfc3339;
 pub mod sidecar;
 pub mod step_lock;
 pub mod takeover;

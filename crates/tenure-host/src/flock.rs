@@ -18,8 +18,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
+use crate::files::beneath;
 use crate::files::permissions::open_or_create;
 
 /// An exclusive lock, held until this is dropped.
@@ -97,8 +98,7 @@ impl SharedLock {
     /// Tries once to take the lock of a file that exists; `None` if a process has it exclusively.
     pub fn try_lock(path: &Path) -> io::Result<Option<Self>> {
         loop {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+            let file = beneath::open_file(path, OFlags::RDONLY)?;
             match file.try_lock_shared() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
@@ -128,7 +128,7 @@ fn has_name(file: &File, path: &Path) -> bool {
 
 /// Whether a process has the lock. Nothing is created or written.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
-    match File::open(path) {
+    match beneath::open_file(path, OFlags::RDONLY) {
         Ok(file) => is_held(&file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -166,8 +166,7 @@ fn open(path: &Path) -> io::Result<File> {
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             ) =>
         {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+            beneath::open_file(path, OFlags::RDONLY)
         }
         opened => opened,
     }

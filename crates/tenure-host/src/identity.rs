@@ -77,7 +77,8 @@ pub fn has_ended(process: &Process) -> bool {
 }
 
 /// When the process with this pid started, in ticks since boot; `None` if there is no such
-/// process. A zombie counts as gone: it holds nothing and never runs again.
+/// process. A zombie counts as gone once it is the last thread of its process: it holds nothing and never
+/// runs again. A process whose main thread has exited shows as a zombie, too, while its other threads work.
 pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
@@ -99,19 +100,19 @@ pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
     };
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next().unwrap_or_default();
-    if matches!(state, "Z" | "X" | "x") {
+    // The kernel counts under the same lock as it reports the state; a listing of /proc/PID/task can miss a thread.
+    let threads = fields.nth(16).and_then(|field| field.parse::<u64>().ok());
+    let started = fields.nth(1).and_then(|field| field.parse().ok());
+    let (Some(threads), Some(started)) = (threads, started) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "no start time in the process state",
+        ));
+    };
+    if matches!(state, "Z" | "X" | "x") && threads <= 1 {
         return Ok(None);
     }
-    fields
-        .nth(18)
-        .and_then(|field| field.parse().ok())
-        .map(|started| Some(in_machine_time(started)))
-        .ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "no start time in the process state",
-            )
-        })
+    Ok(Some(in_machine_time(started)))
 }
 
 /// A start time as the machine's own time namespace shows it.
@@ -156,6 +157,50 @@ mod tests {
         }
         child.wait().unwrap();
         assert_eq!(start_time(pid).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_whose_main_thread_has_exited_is_alive_until_its_last_thread_exits() {
+        use std::io::{Read, Write};
+        use std::process::Stdio;
+
+        const PROGRAM: &str = "#include <pthread.h>\n#include <unistd.h>\n\
+            static void *work(void *a) { char c; write(1, \"w\", 1); read(0, &c, 1); _exit(0); return a; }\n\
+            int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_exit(0); }\n";
+        let dir = tempfile::tempdir().unwrap();
+        let (source, program) = (dir.path().join("leader.c"), dir.path().join("leader"));
+        fs::write(&source, PROGRAM).unwrap();
+        let built = std::process::Command::new("cc")
+            .args(["-pthread", "-w", "-o"])
+            .args([&program, &source])
+            .status();
+        assert!(built.unwrap().success());
+        let mut child = std::process::Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let mut works = [0];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut works)
+            .unwrap();
+        let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        while !state().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        let process = process(pid).unwrap().expect("its other thread works");
+        assert!(!has_ended(&process));
+        assert!(crate::pidfd::open_pidfd(&process).unwrap().is_some());
+        child.stdin.take().unwrap().write_all(b"x").unwrap();
+        while !has_ended(&process) {
+            std::thread::yield_now();
+        }
+        assert!(state().contains(") Z "), "nobody waited for it");
+        child.wait().unwrap();
     }
 
     #[test]

@@ -19,9 +19,11 @@
 //! | [`liveness_lock`] | [`LivenessLock`]: a kernel lock that a process and its children hold until they exit |
 //! | [`liveness`] | tests whether the process behind a lease has exited |
 //! | [`pidfd`] | a descriptor for one exact process |
+//! | [`ancestors`] | the processes above this one |
 //! | [`bell`] | [`Bell`]: wakes one process, or waits to be woken |
 //! | [`watch`] | calls a function when another process exits |
 //! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock, doorbell and watches |
+//! | [`random`] | random ids, from the kernel directly |
 //! | [`record_lock`] | tries whether the record locks that SQLite uses hold on a file system |
 //! | [`signal`] | blocks signals for one call, tests for ignored ones, turns limits into errors |
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
@@ -41,6 +43,7 @@ compile_error!(
      parent-death signal"
 );
 
+pub mod ancestors;
 pub mod bell;
 pub mod caller;
 pub mod clock;
@@ -56,6 +59,7 @@ pub mod liveness;
 pub mod liveness_lock;
 pub mod pidfd;
 pub mod presence;
+pub mod random;
 pub mod record_lock;
 pub mod signal;
 pub mod tied;
@@ -68,4 +72,5 @@ pub use bell::Bell;
 pub use clock::HostClock;
 pub use liveness_lock::{LivenessFolder, LivenessLock};
 pub use presence::{LocalPresence, LocalStore};
+pub use random::random_uuid;
 pub use tied::{Tied, TiedChild};

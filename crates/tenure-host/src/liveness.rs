@@ -181,7 +181,7 @@ mod tests {
             process: process.clone(),
         };
         assert_eq!(probe(&folder, &binding), Liveness::Running);
-        std::fs::File::create(dir.path().join("free")).unwrap();
+        crate::files::permissions::create_pipe(&dir.path().join("free")).unwrap();
         let binding = Binding::LivenessLock {
             lock: LivenessId("free".into()),
             process,

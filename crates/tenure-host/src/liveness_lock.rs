@@ -20,19 +20,26 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use rustix::fs::{
+    AtFlags, Dir, FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, futimens, unlinkat,
+};
 use tenure_core::{LivenessId, Moment};
 
-use crate::files::permissions::{create_folder, create_pipe};
+use crate::files::atomic;
+use crate::files::beneath::{Place, open_folder, open_pipe};
+use crate::files::permissions::{create_folder, create_pipe_at};
 
 /// Ticks since boot are below this, and times of the wall clock are above.
 const LONGEST_UPTIME: Duration = Duration::from_secs(1 << 30);
+
+/// The end of the name of a file beside a lock; see [`LivenessFolder::asked_file`].
+const ASKED: &str = ".asked";
 
 /// The folder with the liveness locks of one store.
 #[derive(Debug, Clone)]
@@ -101,18 +108,20 @@ impl LivenessFolder {
     /// Removes every lock, held or not, and the folder: for a store whose leases are gone. Files that
     /// are not locks stay, and then the folder stays too and the call fails.
     pub fn clear(&self) -> io::Result<()> {
-        let entries = match fs::read_dir(&self.0) {
-            Ok(entries) => entries,
+        let folder = match open_folder(&self.0) {
+            Ok(folder) => folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        for entry in entries {
+        for entry in Dir::read_from(&folder)? {
             let entry = entry?;
-            if entry.file_type()?.is_fifo() {
-                fs::remove_file(entry.path())?;
+            let is_asked = entry.file_name().to_bytes().ends_with(ASKED.as_bytes());
+            if entry.file_type() == FileType::Fifo || is_asked {
+                unlinkat(&folder, entry.file_name(), AtFlags::empty())?;
             }
         }
-        fs::remove_dir(&self.0)
+        let place = Place::of(&self.0)?;
+        Ok(unlinkat(&place.folder, place.name, AtFlags::REMOVEDIR)?)
     }
 
     /// The locks that no process holds, among at most `limit` locks of other processes.
@@ -142,17 +151,25 @@ impl LivenessFolder {
         let path = self.file(lock);
         // Invariant 2. A process that is just taking this lock waits for us, sees that its pipe is
         // gone, and starts again with a new one.
-        open_to_probe(&path)
-            .is_ok_and(|file| file.try_lock().is_ok() && fs::remove_file(&path).is_ok())
+        open_to_probe(&path).is_ok_and(|file| {
+            file.try_lock().is_ok()
+                && atomic::unlink(&self.asked_file(lock)).is_ok()
+                && atomic::unlink(&path).is_ok()
+        })
+    }
+
+    /// The file in which the command of the process with this lock finds what it is asked. It is removed with
+    /// the lock.
+    pub(crate) fn asked_file(&self, lock: &LivenessId) -> PathBuf {
+        let mut file = self.file(lock).into_os_string();
+        file.push(ASKED);
+        file.into()
     }
 }
 
-/// Opens a pipe to test its lock. Without `O_NONBLOCK`, the call would block until the other end is opened.
+/// Opens a pipe to test its lock.
 pub(crate) fn open_to_probe(path: &Path) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
-        .open(path)
+    open_pipe(path, OFlags::RDONLY)
 }
 
 /// The liveness lock of this process. Dropping it releases it, and so does the end of this process and of
@@ -161,7 +178,8 @@ pub(crate) fn open_to_probe(path: &Path) -> io::Result<File> {
 pub struct LivenessLock {
     id: LivenessId,
     file: File,
-    path: PathBuf,
+    /// The folder of the pipe, whatever takes its path meanwhile.
+    folder: OwnedFd,
     /// Whether the pipe stays in its folder.
     stays: AtomicBool,
 }
@@ -170,9 +188,10 @@ impl LivenessLock {
     /// Takes a new lock, with an id of its own.
     pub fn take(folder: &LivenessFolder) -> io::Result<Self> {
         loop {
-            let id = LivenessId(uuid::Uuid::new_v4().simple().to_string());
+            let id = LivenessId(crate::random_uuid().simple().to_string());
             let path = folder.file(&id);
-            let file = match create_pipe(&path) {
+            let created = Place::of(&path).and_then(|at| Ok((create_pipe_at(&at)?, at.folder)));
+            let (file, folder) = match created {
                 // There is no folder yet, or another process swept the pipe before we opened it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     create_folder(folder.path())?;
@@ -186,7 +205,7 @@ impl LivenessLock {
                 return Ok(Self {
                     id,
                     file,
-                    path,
+                    folder,
                     stays: AtomicBool::new(false),
                 });
             }
@@ -241,7 +260,7 @@ impl Drop for LivenessLock {
     fn drop(&mut self) {
         // Best effort: a later sweep removes a pipe that stays.
         if !self.stays.load(Ordering::Relaxed) {
-            let _ = fs::remove_file(&self.path);
+            let _ = unlinkat(&self.folder, self.id.0.as_str(), AtFlags::empty());
         }
     }
 }
@@ -249,6 +268,7 @@ impl Drop for LivenessLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::permissions::create_pipe;
 
     #[test]
     fn a_lock_is_held_until_it_is_dropped() {

@@ -1,9 +1,10 @@
 //! A descriptor for one exact process, which stays valid when its pid is reused: [`open_pidfd`].
+//! Also whether that process is about to end: [`is_being_killed`].
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use tenure_core::Process;
 
 use crate::identity;
@@ -28,6 +29,23 @@ pub fn open_pidfd(process: &Process) -> io::Result<Option<OwnedFd>> {
     } else {
         Ok(None)
     }
+}
+
+/// Whether SIGKILL was sent to this process, and it has not ended yet: it keeps what it has locked for a moment, and
+/// never runs its own code again. Where that can't be seen, it counts as not killed.
+pub fn is_being_killed(process: &Process) -> bool {
+    // Pending signals of the whole process stay on record until it is reaped.
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", process.pid)) else {
+        return false;
+    };
+    let pending = status.lines().filter_map(|line| {
+        let (name, set) = line.split_once(':')?;
+        matches!(name, "SigPnd" | "ShdPnd").then_some(set.trim())
+    });
+    let kill = 1 << (Signal::KILL.as_raw() - 1);
+    pending
+        .filter_map(|set| u64::from_str_radix(set, 16).ok())
+        .any(|set| set & kill != 0)
 }
 
 #[cfg(test)]

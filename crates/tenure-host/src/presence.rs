@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,10 @@ pub trait LocalStore: Store {
     /// What a command must inherit so that a lease lasts until the command has exited too; `None`
     /// before the first lease or ticket.
     fn inherited_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Where a command finds what its holder is asked: a file beside the store that only this process
+    /// can make; `None` before the first lease or ticket.
+    fn asked_file(&self) -> Option<PathBuf>;
 }
 
 /// A process's liveness lock, doorbell and watches at one store.
@@ -87,6 +92,11 @@ impl LocalPresence {
     /// What a command must inherit; see [`LocalStore::inherited_fd`].
     pub fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.lock.get().map(LivenessLock::as_fd)
+    }
+
+    /// See [`LocalStore::asked_file`].
+    pub fn asked_file(&self) -> Option<PathBuf> {
+        Some(self.folder.asked_file(self.lock.get()?.id()))
     }
 
     /// Whether this process is the holder.

@@ -11,7 +11,9 @@
 //!    [`LivenessLock`](crate::LivenessLock). A process that escapes the first two, because it left the
 //!    group, keeps the lease until it exits.
 //!
-//! All three are set up between fork and exec, so the command never runs without them.
+//! All three are set up between fork and exec, so the command never runs without them. The last step before exec looks
+//! at the clock: a command is not started under a lease that can't be trusted any more (G7), however long this process
+//! was held up on the way.
 #![expect(
     unsafe_code,
     reason = "fcntl's signal-driven I/O and work between fork and exec have no safe form"
@@ -21,6 +23,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -30,6 +33,7 @@ use rustix::process::{
 };
 use rustix::termios::tcsetpgrp;
 
+use crate::clock::BootTime;
 use crate::signal::without_stopping;
 use crate::vfork::Exec;
 
@@ -66,6 +70,7 @@ struct SetUp {
     terminal: Option<RawFd>,
     parent: Pid,
     end: Signal,
+    start_by: Option<BootTime>,
 }
 
 impl SetUp {
@@ -73,6 +78,7 @@ impl SetUp {
         inherited: [Option<BorrowedFd<'_>>; 2],
         terminal: Option<BorrowedFd<'_>>,
         end: Signal,
+        start_by: Option<Duration>,
     ) -> io::Result<Self> {
         Ok(Self {
             kill_pipe: pipe_with(PipeFlags::CLOEXEC)?,
@@ -80,6 +86,7 @@ impl SetUp {
             terminal: terminal.map(|fd| fd.as_raw_fd()),
             parent: getpid(),
             end,
+            start_by: start_by.map(BootTime::at),
         })
     }
 
@@ -90,6 +97,7 @@ impl SetUp {
         let [first, second] = self.inherited;
         let inherited = [Some(read_end), first, second];
         let (terminal, parent, end) = (self.terminal, self.parent, self.end);
+        let start_by = self.start_by;
         move || {
             for fd in inherited.into_iter().flatten() {
                 // SAFETY: open in the child, which has a copy of this process's descriptors.
@@ -109,6 +117,9 @@ impl SetUp {
             if getppid() != Some(parent) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
+            if start_by.is_some_and(BootTime::has_passed) {
+                return Err(io::Error::from_raw_os_error(libc::ETIME));
+            }
             Ok(())
         }
     }
@@ -126,13 +137,15 @@ impl SetUp {
 impl Tied {
     /// Starts a command, which inherits `inherited_fd` and becomes the foreground group of `terminal`. Call it
     /// from a thread that runs as long as the command should: the kernel sends the parent-death signal
-    /// when that thread ends.
+    /// when that thread ends. It fails if the command can't be started before `start_by`, which is counted
+    /// [since boot](crate::clock::since_boot).
     pub fn spawn(
         command: &mut Command,
         inherited_fd: Option<BorrowedFd<'_>>,
         terminal: Option<BorrowedFd<'_>>,
+        start_by: Option<Duration>,
     ) -> io::Result<Self> {
-        let set_up = SetUp::new([inherited_fd, None], terminal, Signal::KILL)?;
+        let set_up = SetUp::new([inherited_fd, None], terminal, Signal::KILL, start_by)?;
         Ok(fork(command, set_up)?.tied)
     }
 
@@ -141,8 +154,9 @@ impl Tied {
         program: &Exec,
         inherited_fds: [Option<BorrowedFd<'_>>; 2],
         terminal: Option<BorrowedFd<'_>>,
+        start_by: Option<Duration>,
     ) -> io::Result<Self> {
-        let set_up = SetUp::new(inherited_fds, terminal, Signal::KILL)?;
+        let set_up = SetUp::new(inherited_fds, terminal, Signal::KILL, start_by)?;
         // SAFETY: the steps only make system calls.
         let pid = unsafe { program.start(&set_up.steps()) }?;
         Ok(set_up.tied(Some(pid)))
@@ -151,7 +165,7 @@ impl Tied {
     /// Starts a command that gets SIGTERM when this process dies, for one that has to clean up: git
     /// removes its lock files.
     pub fn spawn_to_terminate(command: &mut Command) -> io::Result<TiedChild> {
-        fork(command, SetUp::new([None, None], None, Signal::TERM)?)
+        fork(command, SetUp::new([None, None], None, Signal::TERM, None)?)
     }
 
     /// The command's process group.
@@ -217,5 +231,38 @@ fn arm_kill_pipe(read_end: libc::c_int, end: Signal) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::path::Path;
+
+    use rustix::process::{WaitOptions, waitpid};
+
+    use super::*;
+    use crate::clock::since_boot;
+
+    #[test]
+    fn a_command_that_comes_too_late_is_not_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let witness = dir.path().join("ran");
+        let arguments = [OsStr::new("touch"), witness.as_os_str()];
+        let exec = Exec::new(Path::new("touch"), arguments, &[]).unwrap();
+        let mut command = Command::new("touch");
+        command.arg(&witness);
+        let now = Some(since_boot());
+        for late in [
+            Tied::exec(&exec, [None, None], None, now),
+            Tied::spawn(&mut command, None, None, now),
+        ] {
+            assert_eq!(late.unwrap_err().raw_os_error(), Some(libc::ETIME));
+        }
+        assert!(!witness.exists());
+        let later = now.map(|now| now + Duration::from_secs(600));
+        let tied = Tied::exec(&exec, [None, None], None, later).unwrap();
+        waitpid(tied.group(), WaitOptions::empty()).unwrap();
+        assert!(witness.exists());
     }
 }

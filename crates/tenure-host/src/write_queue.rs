@@ -12,11 +12,15 @@
 //! 2. The kernel ends the turn of a process that exits, however it exits.
 //! 3. A writer that finds nobody in the queue makes one system call. `flock` can't time out, so every
 //!    other one starts a thread that blocks in its place.
+//! 4. A place that was given up stays in the queue, with its thread, until its turn comes and is passed on. Until then
+//!    this process does not queue again: so a stuck turn costs it one wait, one thread and one descriptor.
 
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use crate::files::beneath;
 
 /// The stack of a thread that queues: it makes one system call.
 const STACK: usize = 64 * 1024;
@@ -26,6 +30,8 @@ const STACK: usize = 64 * 1024;
 pub struct WriteQueue {
     folder: PathBuf,
     file: OnceLock<Option<File>>,
+    /// The place that was given up last.
+    given_up: Mutex<Option<Arc<Shared>>>,
 }
 
 /// The answer of [`WriteQueue::try_turn`].
@@ -64,7 +70,10 @@ impl Drop for Turn<'_> {
 /// A place in the queue, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Place(Arc<Shared>);
+pub struct Place<'a> {
+    queue: &'a WriteQueue,
+    shared: Arc<Shared>,
+}
 
 /// What a writer and the thread that queues for it share.
 #[derive(Debug, Default)]
@@ -82,6 +91,8 @@ enum State {
     Failed,
     /// The writer went on without.
     Left,
+    /// The turn has come since then, and was passed on.
+    Passed,
 }
 
 impl WriteQueue {
@@ -90,12 +101,15 @@ impl WriteQueue {
         Self {
             folder: folder.into(),
             file: OnceLock::new(),
+            given_up: Mutex::new(None),
         }
     }
 
     /// Takes a turn if no other process has one.
     pub fn try_turn(&self) -> TryTurn<'_> {
-        let opened = self.file.get_or_init(|| File::open(&self.folder).ok());
+        let opened = self
+            .file
+            .get_or_init(|| beneath::open_folder(&self.folder).ok());
         let Some(file) = opened else {
             return TryTurn::NoQueue;
         };
@@ -106,9 +120,13 @@ impl WriteQueue {
         }
     }
 
-    /// Joins the queue; `None` if there is none.
-    pub fn join(&self) -> Option<Place> {
-        let file = File::open(&self.folder).ok()?;
+    /// Joins the queue; `None` if there is none, or if it does not move: a place that this process gave up is still in it.
+    pub fn join(&self) -> Option<Place<'_>> {
+        let stuck = |place: &Arc<Shared>| matches!(*place.lock(), State::Left);
+        if self.given_up().as_ref().is_some_and(stuck) {
+            return None;
+        }
+        let file = beneath::open_folder(&self.folder).ok()?;
         let shared = Arc::new(Shared::default());
         let queued = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -118,14 +136,24 @@ impl WriteQueue {
                 let locked = file.lock();
                 let mut state = queued.lock();
                 match (&*state, locked) {
-                    (State::Left, _) => drop(file.unlock()),
+                    (State::Left, _) => {
+                        let _ = file.unlock();
+                        *state = State::Passed;
+                    }
                     (_, Ok(())) => *state = State::Turn(file),
                     (_, Err(_)) => *state = State::Failed,
                 }
                 queued.changed.notify_one();
             })
             .ok()?;
-        Some(Place(shared))
+        Some(Place {
+            queue: self,
+            shared,
+        })
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, Option<Arc<Shared>>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,28 +163,40 @@ impl Shared {
     }
 }
 
-impl Place {
+impl Place<'_> {
     /// Waits for the turn; [`TryTurn::Taken`] if it did not come in time.
     pub fn wait(&self, limit: Duration) -> TryTurn<'static> {
         let queued = |state: &mut State| matches!(state, State::Queued);
         let (mut state, _) = self
-            .0
+            .shared
             .changed
-            .wait_timeout_while(self.0.lock(), limit, queued)
+            .wait_timeout_while(self.shared.lock(), limit, queued)
             .unwrap_or_else(PoisonError::into_inner);
         match std::mem::take(&mut *state) {
             State::Queued => TryTurn::Taken,
-            State::Turn(file) => TryTurn::Turn(Turn(Held::Queued(file))),
-            State::Failed | State::Left => TryTurn::NoQueue,
+            State::Turn(file) => {
+                *state = State::Passed;
+                TryTurn::Turn(Turn(Held::Queued(file)))
+            }
+            State::Failed | State::Left | State::Passed => {
+                *state = State::Passed;
+                TryTurn::NoQueue
+            }
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        if let State::Turn(file) = std::mem::replace(&mut *state, State::Left) {
-            let _ = file.unlock();
+        let mut state = self.shared.lock();
+        match std::mem::replace(&mut *state, State::Passed) {
+            State::Turn(file) => drop(file.unlock()),
+            State::Queued => {
+                *state = State::Left;
+                drop(state);
+                *self.queue.given_up() = Some(Arc::clone(&self.shared));
+            }
+            State::Failed | State::Left | State::Passed => {}
         }
     }
 }
@@ -196,15 +236,15 @@ mod tests {
     #[test]
     fn a_writer_that_went_on_without_keeps_nobody_waiting() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, other) = (WriteQueue::new(dir.path()), WriteQueue::new(dir.path()));
         for granted_first in [false, true] {
+            let (one, other) = (WriteQueue::new(dir.path()), WriteQueue::new(dir.path()));
             let TryTurn::Turn(turn) = one.try_turn() else {
                 panic!("nobody is in the queue");
             };
             let place = other.join().unwrap();
             if granted_first {
                 drop(turn);
-                while !matches!(*place.0.lock(), State::Turn(_)) {
+                while !matches!(*place.shared.lock(), State::Turn(_)) {
                     std::thread::yield_now();
                 }
                 drop(place);
@@ -215,6 +255,40 @@ mod tests {
             let third = one.join().unwrap();
             assert!(matches!(third.wait(LONG), TryTurn::Turn(_)));
         }
+    }
+
+    #[test]
+    fn a_stuck_turn_costs_one_wait_and_one_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let (stuck, writer) = (WriteQueue::new(dir.path()), WriteQueue::new(dir.path()));
+        let TryTurn::Turn(turn) = stuck.try_turn() else {
+            panic!("nobody is in the queue");
+        };
+        let opened = || {
+            let open = std::fs::read_dir("/proc/self/fd").unwrap();
+            let targets = open.filter_map(|fd| fd.unwrap().path().read_link().ok());
+            targets.filter(|to| to == dir.path()).count()
+        };
+        drop(writer.join().unwrap());
+        let before = opened();
+        for _ in 0..100 {
+            assert!(matches!(writer.try_turn(), TryTurn::Taken));
+            assert!(writer.join().is_none(), "it has a place that it gave up");
+        }
+        // One more: the writer's own, for its tries.
+        assert_eq!(opened(), before + 1);
+        drop(turn);
+        // The turn of the place is passed on, and the queue is in use again.
+        let passed = || matches!(*writer.given_up().as_ref().unwrap().lock(), State::Passed);
+        while !passed() {
+            std::thread::yield_now();
+        }
+        let TryTurn::Turn(turn) = stuck.try_turn() else {
+            panic!("nobody is in the queue");
+        };
+        let place = writer.join().unwrap();
+        drop(turn);
+        assert!(matches!(place.wait(LONG), TryTurn::Turn(_)));
     }
 
     #[test]

@@ -13,11 +13,17 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use tenure_core::StoreError;
+use tenure_host::files::beneath;
+use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, open_or_create};
 
 use crate::Ledger;
 use crate::event::RecordedEvent;
 use crate::verify::{Severity, Verified};
+
+/// The largest file that is read, in bytes: 32 million events.
+const LARGEST: u64 = 256 << 20;
 
 /// The size of an entry.
 const ENTRY: u64 = 8;
@@ -52,11 +58,13 @@ impl Ledger {
     }
 
     /// What was acknowledged until now.
-    pub(super) fn read_acknowledged(&self) -> Acknowledged {
-        Acknowledged {
-            bytes: std::fs::read(self.acknowledged()).unwrap_or_default(),
-            path: self.acknowledged(),
-        }
+    pub(super) fn read_acknowledged(&self) -> Result<Acknowledged, StoreError> {
+        let path = self.acknowledged();
+        let bytes = match beneath::read(&path, LARGEST) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(|error| explain("read", &path, error))?,
+        };
+        Ok(Acknowledged { bytes, path })
     }
 }
 

@@ -28,13 +28,12 @@
 //! its own.
 
 use std::cell::Cell;
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tenure_core::{ErrorKind, Moment, StoreError};
+use tenure_core::{ErrorKind, Moment, StoreError, Token};
 
 use super::{Appended, Ledger, command};
 use crate::blocking_lock::BlockingLock;
@@ -43,10 +42,14 @@ use crate::read::not_an_event;
 use crate::writer_lock::{Preparation, WriterGuard, WriterId};
 use tenure_host::files::Disk;
 use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, create_new};
 use tenure_host::files::protocol::digest;
 use tenure_host::time_limit::TimeLimit;
+
+/// The largest list of a batch that is read, in bytes.
+const MAX_BATCH: u64 = 64 << 20;
 
 /// How often to try again when other programs write without the ledger lock.
 const TRIES: usize = 64;
@@ -297,9 +300,11 @@ impl Writer<'_> {
                 });
             }
             let newest = ledger.numbers.path(last);
-            if last > 0 && !newest.metadata().is_ok_and(|at| at.is_file()) {
+            if last > 0 && !newest.symlink_metadata().is_ok_and(|at| at.is_file()) {
                 return Err(not_an_event(&newest));
             }
+            // The number of an event is the token of its claim, so it has the same bound.
+            Token(last).raised(u64::try_from(count).unwrap_or(u64::MAX))?;
             let first = last.saturating_add(1);
             if count > 1 {
                 self.announce(first, prepared)?;
@@ -431,7 +436,7 @@ impl Writer<'_> {
     fn finish_batch(&self) -> Result<(), StoreError> {
         let ledger = self.ledger;
         let path = ledger.batch();
-        let bytes = match fs::read(&path) {
+        let bytes = match beneath::read(&path, MAX_BATCH) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(explain("read", &path, error)),
@@ -447,7 +452,9 @@ impl Writer<'_> {
                 .first
                 .saturating_add(u64::try_from(index).unwrap_or(u64::MAX));
             let (from, to) = (ledger.path.join(name), ledger.numbers.path(seq));
-            let is = |path: &Path| fs::read(path).is_ok_and(|b| digest(&b) == *wanted);
+            let is = |path: &Path| {
+                beneath::read_linked(path, MAX_BATCH).is_ok_and(|bytes| digest(&bytes) == *wanted)
+            };
             if is(&to) {
                 continue;
             }

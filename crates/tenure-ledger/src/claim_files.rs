@@ -26,10 +26,11 @@ use crate::append::Writer;
 use crate::lock::LedgerLockGuard;
 use crate::node::NodeId;
 use tenure_host::files::atomic;
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
+use tenure_host::files::go_time;
 use tenure_host::files::permissions::{OFlags, open_or_create};
 use tenure_host::files::protocol::{Fingerprint, digest};
-use tenure_host::files::rfc3339;
 use tenure_host::time_limit::TimeLimit;
 
 /// Larger files are not read.
@@ -160,8 +161,13 @@ impl Ledger {
         if self.reaped().symlink_metadata().is_err() {
             return Ok(None);
         }
-        let known = fs::read(self.reaping()).ok();
-        let known = known.and_then(|bytes| serde_json::from_slice::<PendingReap>(&bytes).ok());
+        let path = self.reaping();
+        let known = match beneath::read(&path, MAX_FILE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| explain("read", &path, error))?,
+        };
+        // Torn: the writer was killed before it moved the file.
+        let known = serde_json::from_slice::<PendingReap>(&known).ok();
         let Some(known) = known else { return Ok(None) };
         let event = self.read(known.seq)?;
         let reported = event.is_some_and(|event| event.digest() == known.digest);
@@ -179,8 +185,8 @@ fn read_claim(path: &Path) -> Option<FileClaim> {
 /// Reads the claim in a file that was moved here from its place.
 fn read_moved_claim(path: &Path, place: &Path) -> Option<FileClaim> {
     let at = path.symlink_metadata().ok()?;
-    let bytes = if at.is_file() && at.len() <= MAX_FILE {
-        fs::read(path).unwrap_or_default()
+    let bytes = if at.is_file() {
+        beneath::read_linked(path, MAX_FILE).unwrap_or_default()
     } else {
         Vec::new()
     };
@@ -206,7 +212,8 @@ fn parse(bytes: &[u8]) -> Result<(NodeId, ClaimContent), String> {
     let fields: Fields = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let node = NodeId::parse(&fields.node_id).map_err(|error| error.to_string())?;
     let time = |text: &str, name: &str| {
-        rfc3339::parse(text).ok_or_else(|| format!("{name} {text:?} is not an RFC 3339 time"))
+        go_time::parse(text.as_bytes())
+            .ok_or_else(|| format!("{name} {text:?} is not an RFC 3339 time"))
     };
     let content = ClaimContent {
         since: time(&fields.acquired_at, "acquired_at")?,

@@ -87,7 +87,7 @@ impl LedgerStore {
     /// The claims of a ledger.
     pub fn of(ledger: Ledger) -> Self {
         Self {
-            states: ledger.sidecar.path().join("keys"),
+            states: ledger.sidecar.path().join(crate::CLAIMS),
             presence: LocalPresence::new(
                 ledger.sidecar.liveness_folder(),
                 Arc::clone(&ledger.options.clock),
@@ -379,6 +379,10 @@ impl EngineStore for LedgerStore {
 impl LocalStore for LedgerStore {
     fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.presence.inherited_fd()
+    }
+
+    fn asked_file(&self) -> Option<std::path::PathBuf> {
+        self.presence.asked_file()
     }
 }
 

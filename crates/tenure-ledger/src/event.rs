@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::af::{self, KnownTo, fields};
 use crate::dialect::Dialect;
-use crate::go_time;
 use crate::json::{Json, Kind};
 use crate::replay::Replay;
+use tenure_host::files::go_time;
 use tenure_host::files::protocol::digest;
 
 /// The size limit of an event: the `af` tool can't read a larger one.

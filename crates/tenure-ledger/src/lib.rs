@@ -28,7 +28,7 @@
 //! |---|---|
 //! | `dialect` | [`Dialect`]: names and events as documented, and as the `af` tool has them |
 //! | `event` | [`NewEvent`], [`RecordedEvent`] |
-//! | `json`, `go_time` | JSON and times as the `af` tool reads them |
+//! | `json` | JSON as the `af` tool reads it |
 //! | `af` | the `af` tool's event types and its rules |
 //! | `admission` | which events may be appended to an `af` ledger |
 //! | `append` | writing events and batches; cleaning up after a crash |
@@ -77,7 +77,6 @@ pub mod claims;
 mod dialect;
 mod event;
 mod follow;
-mod go_time;
 mod json;
 mod lock;
 mod meta;
@@ -115,6 +114,7 @@ use self::meta::Meta;
 use self::number::Numbers;
 use self::writer_lock::WriterLock;
 use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::create_folder;
 use tenure_host::files::sidecar::Sidecar;
@@ -126,6 +126,17 @@ const FOLDER: &str = "ledger";
 /// The name of the sidecar folder. It is inside the folder of the events, so that it is found however
 /// that folder is reached: through a link, a bind mount, or a mount of its own.
 pub(crate) const SIDECAR: &str = ".ledger-tenure";
+
+/// The folder of the claims' queues, in the sidecar folder.
+pub(crate) const CLAIMS: &str = "keys";
+
+/// The folders in which something changes when a node of the ledger in `root` is claimed, released or waited for.
+pub fn folders_of_claims(root: &Path) -> [PathBuf; 4] {
+    let ledger = root.join(FOLDER);
+    let sidecar = ledger.join(SIDECAR);
+    let claims = sidecar.join(CLAIMS);
+    [ledger, root.join("locks"), sidecar, claims]
+}
 
 /// A command on the ledger in this folder, for a hint that works as it is.
 fn command(root: &Path, words: &str) -> String {
@@ -178,14 +189,23 @@ pub struct Ledger {
     admission: Mutex<AdmissionReplay>,
 }
 
+/// The folder of the events, with links resolved, whether or not it exists.
+fn folder_of(root: &Path) -> Result<PathBuf, StoreError> {
+    let path = root.join(FOLDER);
+    match beneath::resolve(&path) {
+        Err(error) if Refused::of(&error).is_some() => Err(explain("read", &path, error)),
+        found => Ok(found.unwrap_or(path)),
+    }
+}
+
 impl Ledger {
     /// Opens the ledger in this folder, which holds `ledger/` and perhaps `meta.json`.
     pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
-        Self::open_with(root, &root.join(FOLDER).join(SIDECAR), options)
+        Self::open_with(root, &folder_of(root)?.join(SIDECAR), options)
     }
 
     fn open_with(root: &Path, sidecar: &Path, options: Options) -> Result<Self, StoreError> {
-        let path = root.join(FOLDER);
+        let path = folder_of(root)?;
         let not_there = |what: &str| {
             StoreError::new(
                 ErrorKind::NotFound,
@@ -193,7 +213,7 @@ impl Ledger {
             )
             .fix("create one with tenure ledger init, or name the folder that contains ledger/")
         };
-        let folder = match File::open(&path) {
+        let folder = match beneath::open_folder(&path) {
             Ok(folder) => folder,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(not_there("it has no folder named ledger"));
@@ -225,7 +245,7 @@ impl Ledger {
 
     /// Creates a ledger in this folder. An existing one is opened if it has the same dialect.
     pub fn init(root: &Path, dialect: Dialect, options: Options) -> Result<Self, StoreError> {
-        let path = root.join(FOLDER);
+        let path = folder_of(root)?;
         create_folder(&path).map_err(|error| explain("made", &path, error))?;
         let meta = root.join(meta::FILE);
         // Atomically: other programs may read or create it at the same time.
@@ -281,7 +301,7 @@ impl Ledger {
 
     /// How long a claim lasts if the claimant does not say.
     pub fn claim_timeout(&self) -> Result<Duration, StoreError> {
-        Meta::read(&self.root)?.timeout()
+        Meta::read(&self.root)?.timeout(self.dialect)
     }
 
     /// Appends an event.

@@ -26,12 +26,13 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::fs::{AtFlags, OFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 use tenure_core::{
     Binding, Clock, Holder, HolderId, Key, Lease, Liveness, Mode, Moment, Process, StoreError,
@@ -41,13 +42,18 @@ use tenure_host::{LivenessFolder, identity, liveness};
 
 use crate::blocking_lock::{BlockingLock, LockContent};
 use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::fault::explain;
+use tenure_host::files::go_time;
 use tenure_host::files::lock_watch::{Listen, LockWatch};
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
 use tenure_host::files::sidecar::Sidecar;
 use tenure_host::files::takeover::{self, Taken};
 use tenure_host::interrupt::is_interrupted;
 use tenure_host::time_limit::TimeLimit;
+
+/// The largest lock file that is read, in bytes.
+const MAX_RECORD: u64 = 1 << 16;
 
 /// The lock's name in the ledger's folder.
 pub(super) const FILE: &str = "ledger.lock";
@@ -134,7 +140,7 @@ impl Drop for LedgerLockGuard<'_> {
     fn drop(&mut self) {
         // Invariant 3.
         if inode(&self.lock.path) == Some(self.inode) {
-            let _ = fs::remove_file(&self.lock.path);
+            let _ = atomic::unlink(&self.lock.path);
         }
     }
 }
@@ -240,7 +246,8 @@ impl LedgerLock {
         let metadata = file.metadata().map_err(fault)?;
         let own_inode = (metadata.dev(), metadata.ino());
         if metadata.nlink() > 1 {
-            if inode(at) == Some(own_inode) {
+            // With a third name, it may be any file of this user that another user linked here.
+            if metadata.nlink() == 2 && inode(at) == Some(own_inode) {
                 // This process has the writer lock, so the process that linked it here is dead.
                 overwrite(&file, &record).map_err(fault)?;
                 return Ok(Some(own_inode));
@@ -312,7 +319,7 @@ impl LedgerLock {
         let at = self.path.symlink_metadata().ok()?;
         let found = self.read(&self.path)?;
         let bytes = if at.is_file() {
-            fs::read(&self.path).unwrap_or_default()
+            read_record(&self.path)
         } else {
             Vec::new()
         };
@@ -326,7 +333,7 @@ impl LedgerLock {
         };
         let written = record
             .as_ref()
-            .and_then(|record| tenure_host::files::rfc3339::parse(record.acquired_at.as_deref()?));
+            .and_then(|record| go_time::parse(record.acquired_at.as_deref()?.as_bytes()));
         let nanos = i32::try_from(at.mtime_nsec()).unwrap_or(0);
         let changed = Timestamp::new(at.mtime(), nanos).unwrap_or(Timestamp::UNIX_EPOCH);
         let since = written.unwrap_or(changed);
@@ -428,7 +435,7 @@ impl LockProtocol for LedgerLock {
     fn read(&self, path: &Path) -> Option<FoundLock> {
         let at = path.symlink_metadata().ok()?;
         let bytes = if at.is_file() {
-            fs::read(path).unwrap_or_default()
+            read_record(path)
         } else {
             Vec::new()
         };
@@ -489,8 +496,11 @@ impl LockProtocol for LedgerLock {
     fn discard(&self, path: &Path) -> io::Result<()> {
         // A script's lock folder is empty. A folder with content is not removed.
         match path.symlink_metadata() {
-            Ok(at) if at.is_dir() => fs::remove_dir(path),
-            Ok(_) => fs::remove_file(path),
+            Ok(at) if at.is_dir() => {
+                let place = Place::of(path)?;
+                Ok(unlinkat(&place.folder, place.name, AtFlags::REMOVEDIR)?)
+            }
+            Ok(_) => atomic::unlink(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
@@ -517,13 +527,15 @@ fn record(now: &Moment, agent: &str) -> Vec<u8> {
 }
 
 fn open_own(path: &Path) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
+    let how = OFlags::RDWR | OFlags::CREATE;
+    let file = beneath::open(path, how, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    beneath::must_be_file(path, &file.metadata()?)?;
+    Ok(file)
+}
+
+/// The content of a lock file; nothing if it can't be read.
+fn read_record(path: &Path) -> Vec<u8> {
+    beneath::read_linked(path, MAX_RECORD).unwrap_or_default()
 }
 
 fn overwrite(file: &File, bytes: &[u8]) -> io::Result<()> {

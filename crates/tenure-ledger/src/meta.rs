@@ -11,7 +11,11 @@ use serde_json::Value;
 use tenure_core::{ErrorKind, StoreError};
 
 use crate::dialect::Dialect;
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
+
+/// The largest `meta.json` that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// The name of the file.
 pub(super) const FILE: &str = "meta.json";
@@ -36,7 +40,7 @@ impl Meta {
     /// Reads the file, which need not exist.
     pub(super) fn read(root: &Path) -> Result<Self, StoreError> {
         let path = root.join(FILE);
-        let timeout = match std::fs::read(&path) {
+        let timeout = match beneath::read(&path, LARGEST) {
             Ok(bytes) => match serde_json::from_slice::<Value>(&bytes) {
                 Ok(Value::Object(mut fields)) => fields.remove("lock_timeout"),
                 Ok(_) => return Err(damaged(&path, "is not a JSON object")),
@@ -61,7 +65,7 @@ impl Meta {
     }
 
     /// How long a claim lasts.
-    pub(super) fn timeout(&self) -> Result<Duration, StoreError> {
+    pub(super) fn timeout(&self, dialect: Dialect) -> Result<Duration, StoreError> {
         let Some(value) = &self.timeout else {
             return Ok(DEFAULT_TIMEOUT);
         };
@@ -71,11 +75,12 @@ impl Meta {
             Value::Number(number) => number.as_u64().map(Duration::from_nanos),
             _ => None,
         };
-        let words = |why: &str| {
-            format!(
-                "has a lock_timeout of {value}, {why}: write a duration from 1s to 1h, for example \"5m\" (or nanoseconds)"
-            )
+        // The af tool can't read a timeout that is text.
+        let how = match dialect {
+            Dialect::Documented => "write a duration from 1s to 1h, for example \"5m\"",
+            Dialect::Af => "write nanoseconds from 1000000000 (1s) to 3600000000000 (1h)",
         };
+        let words = |why: &str| format!("has a lock_timeout of {value}, {why}: {how}");
         match timeout {
             Some(timeout) if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) => Ok(timeout),
             Some(_) => Err(damaged(&self.path, &words("which is out of range"))),
@@ -138,7 +143,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let timeout = |json: &str| {
             std::fs::write(dir.path().join(FILE), json).unwrap();
-            Meta::read(dir.path()).and_then(|meta| meta.timeout())
+            Meta::read(dir.path()).and_then(|meta| meta.timeout(Dialect::Documented))
         };
         for (json, seconds) in [
             ("{}", 300.0),
@@ -172,7 +177,10 @@ mod tests {
         }
         std::fs::remove_file(dir.path().join(FILE)).unwrap();
         assert_eq!(
-            Meta::read(dir.path()).unwrap().timeout().unwrap(),
+            Meta::read(dir.path())
+                .unwrap()
+                .timeout(Dialect::Af)
+                .unwrap(),
             DEFAULT_TIMEOUT
         );
     }

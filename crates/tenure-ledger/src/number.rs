@@ -23,6 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use tenure_core::StoreError;
 
 use crate::dialect::{Dialect, EntryName};
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, open_or_create};
 
@@ -118,7 +119,7 @@ impl Numbers {
     }
 
     fn read_hint(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(&self.hint).ok()?;
+        let text = beneath::read_text(&self.hint, 64).ok()?;
         text.strip_suffix('\n')?
             .trim_start_matches('0')
             .parse()

@@ -1,29 +1,24 @@
 //! Reading events. It needs no lock: an event is complete as soon as it has its name.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use tenure_core::{ErrorKind, StoreError};
 
 use crate::Ledger;
 use crate::event::{MAX_EVENT, RecordedEvent};
+use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 
 impl Ledger {
     /// The event with this number, if it exists.
     pub fn read(&self, seq: u64) -> Result<Option<RecordedEvent>, StoreError> {
         let path = self.numbers.path(seq);
-        // A pipe under an event's name must not block.
-        let open = File::options()
-            .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-            .open(&path);
-        let file = match open {
+        let file = match beneath::open(&path, OFlags::RDONLY, Mode::empty()) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if Refused::of(&error).is_some() => return Err(not_an_event(&path)),
             Err(error) => return Err(explain("read", &path, error)),
         };
         if !file.metadata().is_ok_and(|at| at.is_file()) {
@@ -53,10 +48,11 @@ impl Ledger {
 
 /// Something that is not a file has the name of an event.
 pub(super) fn not_an_event(path: &Path) -> StoreError {
-    let kind = match path.metadata() {
+    let kind = match path.symlink_metadata() {
         Ok(at) if at.is_dir() => "a folder",
-        Ok(_) => "not a file",
-        Err(_) => "a link to nothing",
+        Ok(at) if !at.is_symlink() => "not a file",
+        _ if path.exists() => "a link",
+        _ => "a link to nothing",
     };
     let what = format!("{} has the name of an event and is {kind}", path.display());
     StoreError::new(ErrorKind::Damaged, what)

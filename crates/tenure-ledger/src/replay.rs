@@ -43,9 +43,9 @@ use tenure_core::Evidence;
 use crate::af::{self, AfProof, KnownTo, Unclaimable, fields};
 use crate::dialect::Dialect;
 use crate::event::RecordedEvent;
-use crate::go_time;
 use crate::json::Json;
 use crate::node::NodeId;
+use tenure_host::files::go_time;
 
 /// The form of the events about a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

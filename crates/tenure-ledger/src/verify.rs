@@ -183,7 +183,7 @@ impl Ledger {
             );
             verified.report(Severity::Warning, "dead_lock", None, what);
         }
-        let acknowledged = self.read_acknowledged();
+        let acknowledged = self.read_acknowledged()?;
         let names = self.list_names(&mut verified)?;
         let sequence = names.events.sequence();
         self.verify_names(&names, sequence.as_ref(), &mut verified);

@@ -35,7 +35,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,11 +47,9 @@ use tenure_core::{Clock, ErrorKind, Moment, StoreError};
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, create_folder, create_pipe, open_or_create};
 use tenure_host::files::step_lock::{PATIENCE, StepLock};
+use tenure_host::files::{atomic, beneath};
 use tenure_host::interrupt::is_interrupted;
 use tenure_host::time_limit::TimeLimit;
-
-/// Opens a pipe without waiting for its other end.
-const O_NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 /// The first and the longest pause between two attempts to lock. Only the first waiter in the queue
 /// ever pauses, and only for a writer that did not queue.
@@ -161,7 +159,7 @@ impl WriterGuard {
     pub(super) fn forget_dead(&self) {
         let dead = self.place.iter().flat_map(|place| &place.dead);
         for entry in dead {
-            let _ = fs::remove_file(&entry.path);
+            let _ = atomic::unlink(&entry.path);
         }
     }
 }
@@ -235,7 +233,7 @@ impl WriterLock {
 
     /// Locks the folder of the events. Only a writer that came through another root holds that lock.
     fn lock_folder(&self, limit: TimeLimit) -> Result<Option<File>, StoreError> {
-        let folder = File::open(&self.folder);
+        let folder = beneath::open_folder(&self.folder);
         let folder = folder.map_err(|error| explain("read", &self.folder, error))?;
         let limit = self.patience(limit);
         let (mut pause, longest) = PAUSES;
@@ -403,11 +401,7 @@ impl QueuePlace {
         before.sort_by_key(|entry| entry.number);
         self.dead.clear();
         while let Some(entry) = before.pop() {
-            let open = File::options()
-                .read(true)
-                .custom_flags(O_NONBLOCK)
-                .open(&entry.path);
-            let Ok(file) = open else {
+            let Ok(file) = beneath::open_pipe(&entry.path, OFlags::RDONLY) else {
                 continue;
             };
             match file.try_lock_shared() {
@@ -425,7 +419,7 @@ impl QueuePlace {
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = atomic::unlink(&self.path);
         unlock(&self.file);
     }
 }
@@ -474,7 +468,7 @@ fn wait_for_exit(pipe: &File, limit: TimeLimit) -> io::Result<bool> {
 }
 
 fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), path.metadata()) {
+    match (file.metadata(), path.symlink_metadata()) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
         _ => false,
     }
@@ -485,6 +479,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
     use tenure_host::HostClock;
+    use tenure_host::files::permissions::create_pipe;
     use tenure_testkit::limit::within_limit;
 
     fn take(lock: &WriterLock) -> Result<WriterGuard, StoreError> {
@@ -530,7 +525,7 @@ mod tests {
         let queue = dir.path().join("queue");
         fs::create_dir(&queue).unwrap();
         for name in ["1-a", "2-b", "7-c"] {
-            fs::write(queue.join(name), "").unwrap();
+            create_pipe(&queue.join(name)).unwrap();
         }
         let lock = WriterLock::new(dir.path(), dir.path());
         let guard = take(&lock).unwrap();

@@ -798,3 +798,25 @@ fn verify_reports_acknowledged_events_that_are_gone_or_replaced() {
             .all(|(code, ..)| *code != "lost" && *code != "replaced")
     );
 }
+
+#[test]
+fn no_event_follows_the_last_number() {
+    let place = Place::documented();
+    let end = i64::MAX.unsigned_abs();
+    let planted = [end - 1, end].map(|seq| Dialect::Documented.file_name(seq));
+    for name in &planted {
+        let event = r#"{"type":"note","timestamp":"2026-11-15T18:49:40Z"}"#;
+        fs::write(place.path("ledger").join(name), event).unwrap();
+    }
+    fs::create_dir_all(place.sidecar("")).unwrap();
+    fs::write(place.sidecar("last"), format!("{end:020}\n")).unwrap();
+    let refused = place.open().append(&note()).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Damaged, "{refused}");
+    let names = fs::read_dir(place.path("ledger")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut events: Vec<String> = names
+        .filter(|name| name.strip_suffix(".json").is_some())
+        .collect();
+    events.sort();
+    assert_eq!(events, planted);
+}

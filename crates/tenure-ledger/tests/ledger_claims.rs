@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -712,4 +712,31 @@ fn claims_are_granted_renewed_and_released_beside_four_appenders_at_full_speed()
         verified.events,
         u64::try_from(appended + 3 * NODES).unwrap()
     );
+}
+
+/// What watches a ledger has to hear a claim and a waiter.
+#[test]
+fn every_claim_and_every_waiter_changes_one_of_the_folders_that_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, waiter) = (open(dir.path()), open(dir.path()));
+    let all = || {
+        let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+        for folder in tenure_ledger::folders_of_claims(dir.path()) {
+            for entry in fs::read_dir(folder).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_file() {
+                    files.push((path.clone(), fs::read(path).unwrap()));
+                }
+            }
+        }
+        files.sort();
+        files
+    };
+    let before = all();
+    Ask::new(&key("1"), "holder").granted(&store);
+    let held = all();
+    assert_ne!(held, before);
+    let asked = Ask::new(&key("1"), "waiter").waiting().once(&waiter);
+    assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
+    assert_ne!(all(), held);
 }

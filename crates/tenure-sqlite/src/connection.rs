@@ -10,6 +10,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tenure_core::{Epoch, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
+use tenure_host::files::beneath::{self, Refused};
+use tenure_host::files::fault as files;
 use tenure_host::files::permissions::{OFlags, create_new, follow_group};
 use tenure_host::time_limit::TimeLimit;
 
@@ -36,21 +38,18 @@ pub(crate) fn open(
     also: OpenFlags,
     purpose: Purpose,
 ) -> Result<(Connection, PathBuf), StoreError> {
-    if path.is_dir() {
-        return Err(is_a_folder(path));
-    }
     // Before it is created.
     refuse_long_path(path, &std::path::absolute(path).unwrap_or_default())?;
-    make_file(path, || ())?;
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    refuse_planted_links(&real)?;
-    refuse_second_name(&real)?;
+    let real = find(path)?;
+    make_file(&real, || ())?;
+    refuse_planted(path, &real)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW
         | also;
     let open = || -> rusqlite::Result<Connection> {
-        let mut db = Connection::open_with_flags(path, flags)?;
+        let mut db = Connection::open_with_flags(&real, flags)?;
         wait_for_others(&mut db)?;
         // By default the last connection to close runs a checkpoint, which syncs twice: too slow
         // for a short command. A commit does it when the log is long.
@@ -81,26 +80,37 @@ pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     file.into()
 }
 
-/// SQLite would write through a link that another user put in the place of one of its files.
-fn refuse_planted_links(path: &Path) -> Result<(), StoreError> {
-    let files = ["-wal", "-shm", "-journal"].map(|end| beside(path, end));
-    match files.iter().find(|file| file.is_symlink()) {
-        None => Ok(()),
-        Some(link) => Err(StoreError::new(
-            ErrorKind::NotAStore,
-            format!(
-                "{} is a link, and SQLite would write through it",
-                link.display()
-            ),
-        )
-        .fix("look where it leads, and remove the link")),
+/// The real path of a database, which need not exist: processes that open it by a link must agree on one.
+pub(crate) fn find(path: &Path) -> Result<PathBuf, StoreError> {
+    match beneath::resolve_file(path) {
+        Err(error) if Refused::of(&error).is_some() => Err(files::explain("opened", path, error)),
+        // SQLite says what is wrong with it.
+        found => Ok(found.unwrap_or_else(|_| path.to_owned())),
     }
+}
+
+/// SQLite would write through a link that another user put in the place of one of its files, and a named
+/// pipe there would block it for ever.
+pub(crate) fn refuse_planted(path: &Path, real: &Path) -> Result<(), StoreError> {
+    if let Ok(known) = real.symlink_metadata() {
+        if known.is_dir() {
+            return Err(is_a_folder(path));
+        }
+        let is_file = beneath::must_be_file(real, &known);
+        is_file.map_err(|error| files::explain("opened", real, error))?;
+        refuse_names(real, known.nlink())?;
+    }
+    for end in ["-wal", "-shm", "-journal"] {
+        let file = beside(real, end);
+        beneath::must_be_file_or_missing(&file)
+            .map_err(|error| files::explain("opened", &file, error))?;
+    }
+    Ok(())
 }
 
 /// SQLite keeps its log beside the name by which a file was opened, and so do we the liveness locks. Processes that
 /// open one file by two names would not see each other.
-pub(crate) fn refuse_second_name(path: &Path) -> Result<(), StoreError> {
-    let names = std::fs::metadata(path).map_or(1, |file| file.nlink());
+fn refuse_names(path: &Path, names: u64) -> Result<(), StoreError> {
     if names <= 1 {
         return Ok(());
     }
@@ -133,37 +143,23 @@ pub(crate) fn is_a_folder(path: &Path) -> StoreError {
 /// that folder only once the file exists, so the folder that is removed never holds the lock of a
 /// process that uses the new database. `before_clearing` runs in between, for a test of that.
 fn make_file(path: &Path, before_clearing: impl FnOnce()) -> Result<(), StoreError> {
-    if path.exists() {
+    let is_there = || path.symlink_metadata().is_ok();
+    if is_there() {
         return Ok(());
     }
-    let path = follow_links(path);
-    let Some(_lock) = lock_folder_of(&path)? else {
+    let Some(_lock) = lock_folder_of(path)? else {
         // SQLite says what is wrong with it.
         return Ok(());
     };
-    if path.exists() {
+    if is_there() {
         return Ok(());
     }
     before_clearing();
-    let _ = LivenessFolder::new(schema::liveness_folder_of(&path)).clear();
+    let _ = LivenessFolder::new(schema::liveness_folder_of(path)).clear();
     // SQLite gives the log the mode of the database. An error is SQLite's to report: it is about to open
     // the same file.
-    let _ = create_new(&path, OFlags::RDWR);
+    let _ = create_new(path, OFlags::RDWR);
     Ok(())
-}
-
-/// Where a file would be made that is not there yet.
-fn follow_links(path: &Path) -> PathBuf {
-    let mut path = path.to_owned();
-    // As many links as Linux follows.
-    for _ in 0..40 {
-        let Ok(target) = path.read_link() else { break };
-        path = match path.parent() {
-            Some(parent) => parent.join(target),
-            None => target,
-        };
-    }
-    path
 }
 
 /// Takes the lock of the folder that a file is in; `None` if that folder can't be opened.
@@ -172,7 +168,7 @@ fn lock_folder_of(path: &Path) -> Result<Option<File>, StoreError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let Ok(folder) = File::open(parent) else {
+    let Ok(folder) = beneath::open_folder(parent) else {
         return Ok(None);
     };
     let limit = TimeLimit::after(PATIENCE);
@@ -227,7 +223,7 @@ pub(crate) fn which_file(path: &Path) -> Result<(u64, u64), StoreError> {
 /// The database was removed, or another one put in its place, while it was in use.
 pub(crate) fn replaced(path: &Path) -> StoreError {
     StoreError::new(
-        ErrorKind::Damaged,
+        ErrorKind::Gone,
         format!(
             "{} was removed or replaced while it was in use",
             path.display()

@@ -51,7 +51,7 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         }
     }
     // Elsewhere it may be any file, which a typing error named.
-    let is_own = path.ends_with(".tenure/tenure.db");
+    let is_own = path.ends_with(".tenure/tenure.db") || is_in_git(path);
     let fault = match code & 0xff {
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED if is_interrupted() => {
             let what = format!("{place} was held by another program when a signal came");
@@ -85,7 +85,11 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
             ErrorKind::ReadOnly,
             format!("no permission to write to {place}"),
         )
-        .fix("check the permissions of the file and its folder, and how it is mounted"),
+        .fix(if is_in_git(path) {
+            IN_GIT
+        } else {
+            "check the permissions of the file and its folder, and how it is mounted"
+        }),
         ffi::SQLITE_READONLY => {
             StoreError::new(ErrorKind::Io, format!("{place} could not be written"))
                 .fix("try again; nothing was changed")
@@ -110,6 +114,17 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         _ => StoreError::new(ErrorKind::Io, format!("{place} could not be used")),
     };
     fault.because(error)
+}
+
+/// What to do if git's own directory can't be written.
+pub(crate) const IN_GIT: &str = "check the permissions of the file and its folder; in a sandbox that protects .git, allow its \
+     folder to be written (tenure setup says how)";
+
+/// Whether it is the database of a project in a git repository, which is in git's own directory.
+pub(crate) fn is_in_git(path: &Path) -> bool {
+    let mut around = path.ancestors().skip(1);
+    path.ends_with("tenure.db")
+        && around.any(|folder| folder.ends_with("tenure") && folder.with_file_name("HEAD").exists())
 }
 
 /// Refuses a database whose path, without links, is too long for SQLite.

@@ -132,6 +132,7 @@ impl SqliteStore {
             if left.is_zero() {
                 return Ok(false);
             }
+            self.still_there()?;
             if self.poll(|db| foreign_lock.changed_hands(db))? {
                 return Ok(true);
             }
@@ -297,7 +298,8 @@ pub(crate) fn forget(db: &Connection, lease: &Lease, expires_at: &str) -> rusqli
 /// The real path of the file.
 fn find(path: &Path) -> Result<PathBuf, StoreError> {
     let place = path.display();
-    let real = path.canonicalize().map_err(|error| {
+    let real = connection::find(path)?;
+    real.symlink_metadata().map_err(|error| {
         let missing = matches!(
             error.kind(),
             std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
@@ -323,7 +325,7 @@ fn find(path: &Path) -> Result<PathBuf, StoreError> {
 /// The other program's database, and the path of tenure's beside it, which need not exist.
 pub(crate) fn find_both(path: &Path) -> Result<(ForeignDatabase, PathBuf), StoreError> {
     let real = find(path)?;
-    connection::refuse_second_name(&real)?;
+    connection::refuse_planted(path, &real)?;
     let side = beside(&real);
     let foreign = ForeignDatabase {
         file: connection::which_file(&real)?,
@@ -342,7 +344,9 @@ fn beside(real: &Path) -> PathBuf {
 /// Checks the other program's database alone, and leaves everything as it was.
 fn look_first(path: &Path, real: &Path) -> Result<(), StoreError> {
     let open = || -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let db = Connection::open_with_flags(real, flags)?;
         db.busy_timeout(connection::PATIENCE)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

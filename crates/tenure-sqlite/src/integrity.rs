@@ -29,13 +29,7 @@ pub enum Checked {
 /// table. Nothing is written.
 pub fn integrity(path: &Path, part: Checked) -> Result<Vec<String>, StoreError> {
     let refused = |error| explain(path, error);
-    let real = path.canonicalize().map_err(|error| {
-        StoreError::new(
-            tenure_core::ErrorKind::Io,
-            format!("{} can't be read", path.display()),
-        )
-        .because(error)
-    })?;
+    let real = read_only::find_file(path)?;
     let _nothing_is_opened = connection::OPENING
         .write()
         .unwrap_or_else(PoisonError::into_inner);

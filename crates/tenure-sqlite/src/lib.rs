@@ -16,6 +16,7 @@
 //! | `schema` | tables, versions, upgrades |
 //! | `connection` | opening, pragmas, waiting for other writers |
 //! | `log` | the write-ahead log, kept short |
+//! | `moving` | moving a database to another folder |
 //! | `read_only` | opening a database that is only read |
 //! | `integrity` | whether a database is damaged |
 //! | `fault` | SQLite's errors as messages |
@@ -42,6 +43,7 @@ mod history;
 mod integrity;
 mod lock_tables;
 mod log;
+mod moving;
 mod read_only;
 mod reserved;
 mod rows;
@@ -53,5 +55,6 @@ mod view;
 mod write;
 
 pub use integrity::{Checked, integrity};
+pub use moving::{Moved, move_database, placeholder};
 pub use schema::{Purpose, VERSION as SCHEMA_VERSION};
 pub use store::{SqliteOptions, SqliteStore};

@@ -103,15 +103,16 @@ pub(crate) fn check(path: &Path, real: &Path, tx: &Connection) -> Result<(), Sto
 
 /// The real path of a database, which is not opened.
 pub(crate) fn find_file(path: &Path) -> Result<PathBuf, StoreError> {
-    let real = path.canonicalize().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-            not_found(path, "there is no such file")
-        }
-        _ => unreadable(path, error),
-    })?;
-    if real.is_dir() {
-        return Err(connection::is_a_folder(path));
+    let real = connection::find(path)?;
+    if let Err(error) = real.symlink_metadata() {
+        return Err(match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+                not_found(path, "there is no such file")
+            }
+            _ => unreadable(path, error),
+        });
     }
+    connection::refuse_planted(path, &real)?;
     Ok(real)
 }
 
@@ -119,6 +120,7 @@ pub(crate) fn find_file(path: &Path) -> Result<PathBuf, StoreError> {
 pub(crate) fn connect(path: &Path, real: &Path) -> Result<Connection, StoreError> {
     let refused = |error| explain(path, error);
     for _ in 0..ATTEMPTS {
+        connection::refuse_planted(path, real)?;
         rustix::fs::access(real, rustix::fs::Access::READ_OK)
             .map_err(|error| unreadable(path, error.into()))?;
         let file = std::fs::metadata(real).map_err(|error| unreadable(path, error))?;

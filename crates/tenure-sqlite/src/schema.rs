@@ -39,6 +39,9 @@ use crate::reserved;
 /// The version this code reads and writes.
 pub const VERSION: i32 = 8;
 
+/// The version of a file whose database was moved; see [`crate::moving`].
+pub(crate) const MOVED: i32 = 1000;
+
 /// "tenr" in ASCII.
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
@@ -148,6 +151,16 @@ pub(crate) fn check(
 }
 
 fn too_new(path: &Path, version: i32) -> StoreError {
+    if version == MOVED {
+        let what = format!(
+            "the database {} was moved into git's own directory",
+            path.display()
+        );
+        return StoreError::new(ErrorKind::TooNew, what).fix(
+            "leave --store out, and tenure finds it; if a command was killed while it moved it, the next one that writes, \
+             such as tenure locks cleanup, finishes that; if the repository is gone, remove the file and run tenure init",
+        );
+    }
     let what = format!(
         "{} was written by a newer tenure (schema {version}, this one knows up to {VERSION})",
         path.display()

@@ -19,7 +19,7 @@ use crate::lock_tables::LockTables;
 use crate::read_only;
 use crate::schema::{self, Purpose};
 use crate::view::ReadTransaction;
-use crate::write::{TokenReserve, TransactionError, WriteTransaction};
+use crate::write::{Needed, TokenReserve, TransactionError, WriteTransaction};
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ enum Access {
     LookOnly,
 }
 
-/// How long a writer stays in the queue although nobody commits.
+/// How long a writer stays in the queue.
 const STUCK: Duration = Duration::from_secs(1);
 
 /// How often a writer in the queue looks whether it should give up.
@@ -113,6 +113,8 @@ struct Database {
     connection: Connection,
     /// Commits of this object that changed something: SQLite counts only those of other connections.
     commits: u32,
+    /// The token counter was raised by this object.
+    has_raised_tokens: bool,
 }
 
 impl SqliteStore {
@@ -170,7 +172,7 @@ impl SqliteStore {
         access: Access,
         options: SqliteOptions,
     ) -> Result<Self, StoreError> {
-        connection::refuse_second_name(real)?;
+        connection::refuse_planted(path, real)?;
         // Each verb opens the database anew.
         let unused = Connection::open_in_memory().map_err(|error| explain(path, error))?;
         let mut store = Self::assemble(unused, path, real, None, options)?;
@@ -207,6 +209,7 @@ impl SqliteStore {
             db: Mutex::new(Database {
                 connection,
                 commits: 0,
+                has_raised_tokens: false,
             }),
             file: connection::which_file(if foreign.is_some() { real } else { named })?,
             path: named.to_owned(),
@@ -282,7 +285,7 @@ impl SqliteStore {
     }
 
     /// Fails if the path leads to another file by now: other processes would lock that one.
-    fn still_there(&self) -> Result<(), StoreError> {
+    pub(crate) fn still_there(&self) -> Result<(), StoreError> {
         let file = match &self.foreign {
             None => &self.path,
             Some(foreign) => {
@@ -305,7 +308,7 @@ impl SqliteStore {
             TransactionError::Sql(error) => explain(&self.path, error).into(),
             TransactionError::Store(error) => error.into(),
             TransactionError::Task(error) => *error,
-            TransactionError::NoTokenReserve => {
+            TransactionError::NoTokenReserve(_) => {
                 StoreError::new(ErrorKind::Damaged, "the token counter could not be raised").into()
             }
         }
@@ -338,8 +341,8 @@ impl SqliteStore {
         self.transact(by, verb)
     }
 
-    /// One write transaction. The first one that needs a token of a new epoch raises the counter and
-    /// runs again.
+    /// One write transaction. The first one that needs a token of a new epoch raises the counter, the first one that
+    /// needs a token of a new block syncs the ones before, and runs again.
     fn transact<T>(
         &self,
         by: Instant,
@@ -347,19 +350,29 @@ impl SqliteStore {
     ) -> Result<(T, Revision), TaskError> {
         self.check_access()?;
         let _patience = CallDeadline::until(by);
-        match self.attempt(TokenReserve::Unchecked, &mut verb) {
-            Err(TransactionError::NoTokenReserve) => self
-                .begin_boot()
-                .and_then(|()| self.attempt(TokenReserve::Raised, &mut verb)),
-            other => other,
+        let mut reserve = TokenReserve::default();
+        loop {
+            let needed = match self.attempt(reserve, &mut verb) {
+                Err(TransactionError::NoTokenReserve(needed)) => needed,
+                other => return other.map_err(|failure| self.explain(failure)),
+            };
+            match needed {
+                Needed::Raise => {
+                    self.begin_boot().map_err(|failure| self.explain(failure))?;
+                    reserve.raised = true;
+                }
+                Needed::Sync(block) => {
+                    schema::sync(&self.real, &self.lock().connection)?;
+                    reserve.synced = Some(block);
+                }
+            }
         }
-        .map_err(|failure| self.explain(failure))
     }
 
     /// One attempt of a write transaction. Wake-ups are delivered after the commit.
     fn attempt<T>(
         &self,
-        reserve: TokenReserve,
+        mut reserve: TokenReserve,
         verb: &mut dyn FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), TransactionError> {
         self.still_there()?;
@@ -370,6 +383,7 @@ impl SqliteStore {
         let Begun { turn, tx } = self.begin(&db.connection)?;
         // After the transaction has begun: time spent waiting for it must not expire a lease.
         let now = self.options.clock.now();
+        reserve.raised |= !now.epoch.is_known() && db.has_raised_tokens;
         let reader = ReadTransaction {
             db: &tx,
             presence: &self.presence,
@@ -405,7 +419,7 @@ impl SqliteStore {
     /// Begins to write, at the latest by the deadline of the call. SQLite's busy handler gives up after a while; as
     /// long as other writers commit, this goes on waiting.
     fn begin<'a>(&'a self, db: &'a Connection) -> rusqlite::Result<Begun<'a>> {
-        let turn = self.take_turn(db)?;
+        let turn = self.take_turn()?;
         call_deadline::has_turn(turn.is_some());
         let mut seen = self.others(db)?;
         loop {
@@ -422,17 +436,16 @@ impl SqliteStore {
         }
     }
 
-    /// Waits for this process's turn to write; `None` if there is no queue, or if nobody in it gets on: a
-    /// process may have been stopped during its turn.
-    fn take_turn(&self, db: &Connection) -> rusqlite::Result<Option<Turn<'_>>> {
+    /// Waits for this process's turn to write; `None` if there is no queue, or if the turn does not come for a second:
+    /// a process may have been stopped during its turn. Then this one does not queue again until that turn has passed.
+    fn take_turn(&self) -> rusqlite::Result<Option<Turn<'_>>> {
         let place = match self.writers.try_turn() {
             TryTurn::Turn(turn) => return Ok(Some(turn)),
             TryTurn::NoQueue => return Ok(None),
             TryTurn::Taken => self.writers.join(),
         };
         let Some(place) = place else { return Ok(None) };
-        let mut seen = self.others(db)?;
-        let mut stuck = TimeLimit::after(STUCK);
+        let stuck = TimeLimit::after(STUCK);
         loop {
             match place.wait(LOOK_UP) {
                 TryTurn::Turn(turn) => return Ok(Some(turn)),
@@ -444,12 +457,7 @@ impl SqliteStore {
                 return Err(rusqlite::Error::SqliteFailure(busy, None));
             }
             if stuck.has_passed() {
-                let now = self.others(db)?;
-                if now == seen {
-                    return Ok(None);
-                }
-                seen = now;
-                stuck = TimeLimit::after(STUCK);
+                return Ok(None);
             }
         }
     }
@@ -460,8 +468,9 @@ impl SqliteStore {
     /// commits could have granted, and synced; only then does the first grant record the boot. If this
     /// process is killed in between, the next one raises the counter again.
     fn begin_boot(&self) -> Result<(), TransactionError> {
-        self.attempt(TokenReserve::Raised, &mut |write| write.raise_tokens())?;
+        self.attempt(TokenReserve::default(), &mut |write| write.raise_tokens())?;
         schema::sync(&self.real, &self.lock().connection)?;
+        self.lock().has_raised_tokens = true;
         Ok(())
     }
 
@@ -523,5 +532,49 @@ impl SqliteStore {
             tables: self.tables(),
         })?;
         Ok((answer, self.revision(self.others(tx)?, commits)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::engine::Step;
+    use tenure_core::{Key, Token};
+    use tenure_testkit::soon;
+
+    use super::*;
+    use crate::write::BLOCK;
+
+    #[test]
+    fn the_grants_of_a_block_of_tokens_are_synced_before_the_next_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tenure.db");
+        let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+        // A reader that keeps every checkpoint from its work.
+        let reader = Connection::open(&path).unwrap();
+        let read = "BEGIN; SELECT newest FROM tokens";
+        reader.execute_batch(read).unwrap();
+        store.with_connection(|db| {
+            let raise = "UPDATE tokens SET newest = ?1";
+            db.execute(raise, [i64::try_from(2 * BLOCK - 2).unwrap()])
+                .unwrap();
+        });
+        let key = Key::parse("build").unwrap();
+        let mut mint = |write: &mut WriteTransaction<'_>| write.mint(&key);
+        let known = |synced| TokenReserve {
+            raised: false,
+            synced,
+        };
+        let (last, _) = store.attempt(known(None), &mut mint).unwrap();
+        assert_eq!(last, Token(2 * BLOCK - 1));
+        for synced in [None, Some(1)] {
+            let refused = store.attempt(known(synced), &mut mint);
+            let needed = matches!(
+                refused,
+                Err(TransactionError::NoTokenReserve(Needed::Sync(2)))
+            );
+            assert!(needed, "{refused:?}");
+        }
+        let (first, _) = store.write(soon(), |write| write.mint(&key)).unwrap();
+        assert_eq!(first, Token(2 * BLOCK));
     }
 }

@@ -12,6 +12,7 @@ use tenure_core::{
 use tenure_host::LocalStore;
 
 use crate::call_deadline;
+use crate::fault;
 use crate::history;
 use crate::lock_tables::LockTable;
 use crate::store::SqliteStore;
@@ -115,6 +116,7 @@ impl EngineStore for SqliteStore {
     }
 
     fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.still_there()?;
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.presence.generation();
         let foreign_lock = self.foreign_lock(watched.key)?;
@@ -141,6 +143,10 @@ impl EngineStore for SqliteStore {
 impl LocalStore for SqliteStore {
     fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.presence.inherited_fd()
+    }
+
+    fn asked_file(&self) -> Option<std::path::PathBuf> {
+        self.presence.asked_file()
     }
 }
 
@@ -178,8 +184,12 @@ impl SqliteStore {
         } else {
             format!("the liveness lock of this process can't be made in {folder}")
         };
-        StoreError::new(kind, what)
-            .because(error)
-            .fix("check that the folder may be written and has space")
+        StoreError::new(kind, what).because(error).fix(
+            if kind == ErrorKind::ReadOnly && fault::is_in_git(self.path()) {
+                fault::IN_GIT
+            } else {
+                "check that the folder may be written and has space"
+            },
+        )
     }
 }

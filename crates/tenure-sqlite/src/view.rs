@@ -70,7 +70,8 @@ impl Look for ReadTransaction<'_> {
             LeasePart::Beside(claim, limit) => self.select_leases(
                 select_lease!(
                     "WHERE key = ?1 AND (mode <> ?2 OR holder = ?3 OR token IN
-                         (SELECT token FROM leases WHERE key = ?1 ORDER BY token LIMIT ?4))
+                         (SELECT token FROM leases WHERE key = ?1
+                          ORDER BY expires_at IS NULL, expires_at, token LIMIT ?4))
                      ORDER BY token"
                 ),
                 &[
@@ -79,6 +80,15 @@ impl Look for ReadTransaction<'_> {
                     &claim.holder.id.as_str(),
                     &rows::limit(limit),
                 ],
+            )?,
+            LeasePart::FirstToExpire(limit) => self.select_leases(
+                select_lease!(
+                    "WHERE key = ?1 AND token IN
+                         (SELECT token FROM leases WHERE key = ?1
+                          ORDER BY expires_at IS NULL, expires_at, token LIMIT ?2)
+                     ORDER BY token"
+                ),
+                &[&key.as_str(), &rows::limit(limit)],
             )?,
         };
         let judge = |lease| self.judge(lease, None);
@@ -395,8 +405,7 @@ impl ReadTransaction<'_> {
         self.db
             .prepare_cached("SELECT newest, boot FROM tokens WHERE id = 1")?
             .query_row([], |row| {
-                let newest = row.get::<_, i64>(0)?;
-                let newest = Token(u64::try_from(newest).unwrap_or(0));
+                let newest = Token(rows::unsigned(row, 0)?);
                 Ok((newest, Epoch(row.get(1)?)))
             })
     }

@@ -19,9 +19,12 @@ use crate::rows;
 use crate::tasks;
 use crate::view::{KeyLeases, ReadTransaction};
 
-/// More tokens than a power cut can undo: a checkpoint syncs the log every few hundred pages, and each
-/// grant writes at least one.
-const JUMP: i64 = 1 << 20;
+/// More tokens than a power cut can undo: all grants are synced before the first token of each [`BLOCK`] is minted.
+const JUMP: u64 = 1 << 20;
+
+/// So many tokens are minted between two syncs at most. A checkpoint usually syncs the log much sooner, every few
+/// hundred pages; but while a reader needs the old pages, it syncs nothing.
+pub(crate) const BLOCK: u64 = JUMP / 4;
 
 /// Why a transaction was rolled back.
 #[derive(Debug)]
@@ -32,8 +35,17 @@ pub enum TransactionError {
     Store(StoreError),
     /// A rule for tasks refuses it.
     Task(Box<TaskError>),
-    /// A token was needed, and the counter was not raised in this epoch yet.
-    NoTokenReserve,
+    /// A token was needed, and this has to be done first.
+    NoTokenReserve(Needed),
+}
+
+/// What [`Step::mint`] needs before it can mint the next token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// The counter has to be raised: it was not yet in this epoch, or nobody knows.
+    Raise,
+    /// What was granted before the block of tokens with this number has to be synced.
+    Sync(u64),
 }
 
 impl From<rusqlite::Error> for TransactionError {
@@ -54,13 +66,13 @@ impl From<TaskError> for TransactionError {
     }
 }
 
-/// Whether the token counter was raised in this epoch (see `SqliteStore::begin_boot`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenReserve {
-    /// [`Step::mint`] finds out.
-    Unchecked,
-    /// It was raised just now.
-    Raised,
+/// What is known of the token counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct TokenReserve {
+    /// It was raised in this epoch (see `SqliteStore::begin_boot`). Otherwise [`Step::mint`] finds out.
+    pub(crate) raised: bool,
+    /// All grants before the block with this number have been synced.
+    pub(crate) synced: Option<u64>,
 }
 
 /// A write transaction under way.
@@ -148,10 +160,15 @@ impl Look for WriteTransaction<'_> {
 impl Step for WriteTransaction<'_> {
     fn mint(&mut self, _key: &Key) -> Result<Token, TransactionError> {
         let (newest, epoch) = self.reader.tokens()?;
-        if self.reserve == TokenReserve::Unchecked && epoch.differs(&self.now().epoch) {
-            return Err(TransactionError::NoTokenReserve);
+        // Where the kernel does not name its boots, every process takes it for a new one.
+        if !self.reserve.raised && !epoch.same(&self.now().epoch) {
+            return Err(TransactionError::NoTokenReserve(Needed::Raise));
         }
-        let token = newest.next();
+        let token = newest.next()?;
+        let block = token.0 / BLOCK;
+        if block != newest.0 / BLOCK && self.reserve.synced != Some(block) {
+            return Err(TransactionError::NoTokenReserve(Needed::Sync(block)));
+        }
         self.reader
             .db
             .prepare_cached("UPDATE tokens SET newest = ?1, boot = ?2 WHERE id = 1")?
@@ -391,8 +408,12 @@ impl WriteTransaction<'_> {
 
     /// Raises the token counter by more than a power cut can undo.
     pub(crate) fn raise_tokens(&self) -> Result<(), TransactionError> {
-        let raise = "UPDATE tokens SET newest = newest + ?1 WHERE id = 1";
-        self.reader.db.prepare_cached(raise)?.execute([JUMP])?;
+        let (newest, _) = self.reader.tokens()?;
+        let raise = "UPDATE tokens SET newest = ?1 WHERE id = 1";
+        self.reader
+            .db
+            .prepare_cached(raise)?
+            .execute([rows::number(newest.raised(JUMP)?.0)])?;
         Ok(())
     }
 

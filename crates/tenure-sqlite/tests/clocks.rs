@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::{Acquired, Fenced, Key, Reason, Store, Token, Verdict};
+use tenure_core::{Acquired, Fenced, Key, Lease, Mode, Reason, Renewed, Store, Token, Verdict};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, FakeClock};
@@ -211,4 +211,88 @@ fn a_power_cut_that_undoes_the_whole_database_brings_no_token_back() {
     machine.clock.reboot("second boot");
     let next = token_of("deploy", &machine.open());
     assert!(next > last, "{next} was given after {last}");
+}
+
+#[test]
+fn without_a_boot_id_every_process_continues_above_what_a_power_cut_can_undo() {
+    let machine = Machine::new();
+    machine.clock.reboot("");
+    let store = machine.open();
+    token(&store);
+    drop(store);
+    machine.fold();
+    let store = machine.open();
+    let granted: Vec<Token> = (0..5).map(|_| token(&store)).collect();
+    let last = *granted.last().unwrap();
+    assert_eq!(
+        last.0 - granted[0].0,
+        4,
+        "one jump for a process: {granted:?}"
+    );
+    drop(store);
+    machine.lose_the_log();
+    let next = token(&machine.open());
+    assert!(next > last, "{next} was given after {last}");
+}
+
+#[test]
+fn a_counter_without_room_grants_nothing() {
+    for newest in [Token::MAX.0, i64::MAX.unsigned_abs()] {
+        let machine = Machine::new();
+        let store = machine.open();
+        Connection::open(machine.path())
+            .unwrap()
+            .execute(
+                "UPDATE tokens SET newest = ?1",
+                [i64::try_from(newest).unwrap()],
+            )
+            .unwrap();
+        let claim = Ask::new(&key("build"), "holder").claim(&store);
+        for _ in 0..2 {
+            let error = store.acquire(&claim, soon()).unwrap_err();
+            assert!(error.to_string().contains(&newest.to_string()), "{error}");
+        }
+        machine.clock.reboot("second boot");
+        assert!(machine.open().acquire(&claim, soon()).is_err());
+    }
+}
+
+#[test]
+fn shared_claims_end_expired_leases_so_that_they_do_not_pile_up() {
+    let machine = Machine::new();
+    let store = machine.open();
+    let shared = |name: &str| {
+        let ask = Ask::new(&key("build"), name).mode(Mode::Shared);
+        ask.detached().ttl(MINUTE).granted(&store)
+    };
+    let expired = || {
+        let leases = store.inspect(&key("build"), soon()).unwrap().leases;
+        let ended = leases
+            .iter()
+            .filter(|(_, verdict)| verdict.ended().is_some());
+        ended.count()
+    };
+    let few: Vec<Lease> = (0..3)
+        .map(|number| shared(&format!("few-{number}")))
+        .collect();
+    machine.clock.pass(2 * MINUTE);
+    shared("later");
+    // They are in nobody's way.
+    assert_eq!(expired(), 3);
+    let renewed = store.renew(&few[0].grant(), MINUTE, soon()).unwrap();
+    assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
+    for number in 0..70 {
+        shared(&format!("many-{number}"));
+    }
+    machine.clock.pass(2 * MINUTE);
+    let before = expired();
+    assert!(before > 70, "{before}");
+    let mut last = before;
+    for number in 0..10 {
+        shared(&format!("new-{number}"));
+        let now = expired();
+        assert!(now == 3 || last - now == 8, "from {last} to {now}");
+        last = now;
+    }
+    assert_eq!(last, 3);
 }

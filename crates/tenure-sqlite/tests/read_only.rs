@@ -407,7 +407,7 @@ fn what_has_to_be_written_first_is_refused_with_the_way_out() {
 #[test]
 fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
     if process::as_another_user().is_none() {
-        println!("skipped: setpriv can't make another user run this binary");
+        tenure_testkit::left_out("setpriv can't make another user run this binary");
         return;
     }
     for (log, folder) in [(true, 0o555), (true, 0o777), (false, 0o555), (false, 0o777)] {

@@ -178,11 +178,11 @@ fn a_database_that_is_removed_or_replaced_while_it_is_in_use_is_noticed() {
     let claim = Ask::new(&key(), "holder").claim(&store);
     fs::remove_file(&path).unwrap();
     let error = store.acquire(&claim, soon()).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, ErrorKind::Gone, "{error}");
     let (_other_dir, other) = used();
     fs::rename(&other, &path).unwrap();
     let error = store.acquire(&claim, soon()).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, ErrorKind::Gone, "{error}");
 }
 
 /// Not a test: a process that may not write opens and acquires, and reports what came of it.
@@ -217,7 +217,7 @@ fn a_database_in_a_folder_that_is_mounted_read_only_is_read_only() {
         command
     };
     if !runs(unshare().arg("true")) {
-        println!("skipped: unshare can't make a mount namespace here");
+        tenure_testkit::left_out("unshare can't make a mount namespace here");
         return;
     }
     let (dir, path) = used();
@@ -245,7 +245,7 @@ fn a_database_of_another_user_is_read_only() {
             .arg("-x")
             .arg(std::env::current_exe().unwrap()),
     ) {
-        println!("skipped: setpriv can't make another user run this binary");
+        tenure_testkit::left_out("setpriv can't make another user run this binary");
         return;
     }
     let (dir, path) = used();

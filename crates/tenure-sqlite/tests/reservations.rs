@@ -275,3 +275,65 @@ fn an_upgrade_keeps_the_reservations_and_indexes_them() {
     let granted = reserve(&store, "other", &mode("paths:src/b.rs/."));
     assert!(matches!(granted, Acquired::Granted(_)));
 }
+
+#[test]
+fn patterns_that_take_too_long_to_compare_are_refused_and_hold_up_nobody() {
+    let project = Project::new();
+    let store = project.open();
+    // Twelve by twelve comparisons of four million steps each, and no common path.
+    let many = |end: char| {
+        let pattern = |number| format!("{}{number}{end}", "*a".repeat(200));
+        let patterns: Vec<String> = (10..22).map(pattern).collect();
+        mode(&format!("paths:{}", patterns.join(" ")))
+    };
+    let first = Ask::new(&Key::paths(), "first").mode(many('x'));
+    let _first = first.granted(&store);
+    let second = Ask::new(&Key::paths(), "second").mode(many('y')).waiting();
+    let error = store.acquire(&second.claim(&store), soon()).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("too long to compare"), "{error}");
+    let known = store.inspect(&Key::paths(), soon()).unwrap();
+    assert_eq!((known.leases.len(), known.queue.len()), (1, 0));
+    let other = Ask::new(&Key::paths(), "third").mode(mode("paths:src/** docs/*.md"));
+    let _third = other.granted(&store);
+}
+
+#[test]
+fn a_part_of_a_reservation_is_given_back_in_one_step_or_not_at_all() {
+    let project = Project::new();
+    let store = project.open();
+    let ask = Ask::new(&Key::paths(), "one").mode(mode("paths:a b c"));
+    let lease = ask.detached().granted(&store);
+    let b = [PathPattern::parse("b").unwrap()];
+    let held = || -> Vec<String> {
+        let leases = store.inspect(&Key::paths(), soon()).unwrap().leases;
+        leases.iter().map(|(it, _)| it.mode.to_string()).collect()
+    };
+    for change in ["INSERT", "DELETE"] {
+        project.sql(&format!(
+            "CREATE TRIGGER fault BEFORE {change} ON leases BEGIN SELECT RAISE(ABORT, 'a fault'); END"
+        ));
+        let failed = store.release_paths(&lease.grant(), &b, soon());
+        assert!(failed.is_err(), "{change}: {failed:?}");
+        assert_eq!(held(), ["paths:a b c"], "{change}");
+        project.sql("DROP TRIGGER fault");
+    }
+    let freed = store.release_paths(&lease.grant(), &b, soon()).unwrap();
+    assert!(matches!(freed, Released::Freed(_)), "{freed:?}");
+    assert_eq!(held(), ["paths:a c"]);
+    let (rest, _) = store
+        .inspect(&Key::paths(), soon())
+        .unwrap()
+        .leases
+        .remove(0);
+    assert!(lease.token < rest.token);
+    let end = |lease: &Lease| lease.expires.as_ref().map(|end| end.ticks);
+    assert_eq!(end(&rest), end(&lease));
+    let _other = Ask::new(&Key::paths(), "two")
+        .mode(mode("paths:b"))
+        .granted(&store);
+    let all = ["a", "c"].map(|text| PathPattern::parse(text).unwrap());
+    let freed = store.release_paths(&rest.grant(), &all, soon()).unwrap();
+    assert!(matches!(freed, Released::Freed(_)), "{freed:?}");
+    assert_eq!(held(), ["paths:b"]);
+}

@@ -437,3 +437,42 @@ fn both_logs_stay_short_although_every_command_is_alone() {
         );
     }
 }
+
+/// The next task, as the other program's runners choose it: they leave out the tasks that have a row in
+/// `task_locks`, and look at nothing else of the locks.
+fn next_under_lock(tool: &tool::Tool) -> Option<String> {
+    tool.ask(
+        "SELECT (SELECT id FROM tasks WHERE status = 'pending'
+           AND id NOT IN (SELECT task_id FROM task_locks) ORDER BY id LIMIT 1)",
+    )
+}
+
+/// The next task, as its `loop` chooses it: it looks at no lock.
+fn next_of_loop(tool: &tool::Tool) -> Option<String> {
+    tool.ask("SELECT (SELECT id FROM tasks WHERE status = 'pending' ORDER BY id LIMIT 1)")
+}
+
+#[test]
+fn its_runners_leave_a_task_alone_whose_row_is_there_and_look_at_no_section() {
+    let both = tool::Both::new();
+    both.tool.sql(
+        "UPDATE tasks SET status = 'completed';
+         INSERT OR IGNORE INTO sections (id, name, position) VALUES ('both', 'Both', 1);
+         INSERT INTO tasks (id, title, section_id) VALUES ('n1', 'One', 'both'), ('n2', 'Two', 'both')",
+    );
+    let first = |next: Option<String>| next.unwrap_or_default();
+    assert_eq!(first(next_under_lock(&both.tool)), "n1");
+    let section = Ask::new(&tool::key("section:both"), "me").granted(&both.store);
+    assert_eq!(
+        first(next_under_lock(&both.tool)),
+        "n1",
+        "a section's row keeps nobody away"
+    );
+    let task = Ask::new(&tool::key("task:n1"), "me").granted(&both.store);
+    assert_eq!(first(next_under_lock(&both.tool)), "n2");
+    assert_eq!(first(next_of_loop(&both.tool)), "n1", "it reads no lock");
+    for lease in [task, section] {
+        let _ = both.store.release(&lease.grant(), soon()).unwrap();
+    }
+    assert_eq!(first(next_under_lock(&both.tool)), "n1");
+}

@@ -145,10 +145,10 @@ fn a_database_that_is_removed_or_replaced_while_it_is_in_use_is_noticed() {
     let claim = Ask::new(&task(), "runner").claim(&both.store);
     fs::rename(&both.path, both.dir.path().join("old.db")).unwrap();
     let error = both.store.acquire(&claim, soon()).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, ErrorKind::Gone, "{error}");
     assert_eq!(tool::database(both.dir.path()), both.path);
     let error = both.store.acquire(&claim, soon()).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, ErrorKind::Gone, "{error}");
     assert!(error.to_string().contains("steroids.db was"), "{error}");
 }
 
@@ -158,7 +158,7 @@ fn a_side_database_that_is_removed_while_it_is_in_use_is_noticed() {
     let claim = Ask::new(&task(), "runner").claim(&both.store);
     fs::remove_file(both.dir.path().join("steroids.db-tenure")).unwrap();
     let error = both.store.acquire(&claim, soon()).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, ErrorKind::Gone, "{error}");
     assert!(error.to_string().contains("steroids.db-tenure"), "{error}");
     // A new side database honours what the tool's table still says.
     assert!(Tool::at(&both.path, "coder").acquire("t1", HOUR));
@@ -239,7 +239,7 @@ fn a_database_that_may_not_be_written_is_refused_as_such() {
             .arg("-x")
             .arg(std::env::current_exe().unwrap()),
     ) {
-        println!("skipped: setpriv can't make another user run this binary");
+        tenure_testkit::left_out("setpriv can't make another user run this binary");
         return;
     }
     for (folder, file) in [(0o777, 0o644), (0o755, 0o666), (0o755, 0o644)] {

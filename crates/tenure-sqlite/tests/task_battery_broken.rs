@@ -16,8 +16,8 @@ use tenure_core::task::{
 };
 use tenure_core::{
     Acquired, Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery,
-    Holder, HolderId, Key, KeyKind, Lease, Priority, Reap, Reaped, Released, Renewed, Section,
-    Snapshot, Store, StoreError, Task, TaskError, Ticket, Token, Verdict, Waited, Watched,
+    Holder, HolderId, Key, KeyKind, Lease, PathPattern, Priority, Reap, Reaped, Released, Renewed,
+    Section, Snapshot, Store, StoreError, Task, TaskError, Ticket, Token, Verdict, Waited, Watched,
     Withdrawn,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
@@ -69,11 +69,13 @@ impl Store for BrokenStore {
         acquire_all(claims: &[Claim], by: Instant) -> Result<Acquired<Vec<Granted>>, StoreError>;
         renew_all(grants: &[Grant], ttl: Duration, by: Instant) -> Result<Vec<Renewed>, StoreError>;
         release_all(grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
+        release_paths(grant: &Grant, paths: &[PathPattern], by: Instant) -> Result<Released, StoreError>;
         withdraw_all(claims: &[Claim], then: Withdrawn, by: Instant) -> Result<(), StoreError>;
         ask(key: &Key, only: Option<&[Token]>, asker: &HolderId, note: Option<&str>, by: Instant) -> Result<Vec<Lease>, StoreError>;
         leave(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
         park(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
         force(key: &Key, of: Option<&HolderId>, forced_by: &HolderId, reason: Option<&str>, by: Instant) -> Result<Forced, StoreError>;
+        force_one(grant: &Grant, forced_by: &HolderId, reason: Option<&str>, by: Instant) -> Result<Forced, StoreError>;
         fence(key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError>;
         inspect(key: &Key, by: Instant) -> Result<Snapshot, StoreError>;
         list(by: Instant) -> Result<Vec<Snapshot>, StoreError>;

@@ -331,7 +331,6 @@ fn a_bad_line_is_reported_with_its_number_and_nothing_is_imported() {
         ("{\"title\":\"X\",\"id\":\"g\"}", "line 2"),
         ("{\"title\":\"X\",\"name\":\"Y\"}", "name"),
         ("{\"kind\":\"section\",\"title\":\"Y\"}", "name"),
-        ("{\"kind\":\"section\",\"name\":\"new\"}", "already"),
         ("{\"title\":\"X\",\"dependsOn\":[\"nowhere\"]}", "nowhere"),
         (
             "{\"id\":\"x\",\"title\":\"X\",\"dependsOn\":[\"x\"]}",

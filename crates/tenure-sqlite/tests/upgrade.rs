@@ -78,7 +78,7 @@ impl Old {
         ))
         .unwrap();
         // The liveness lock of the holder is kept beside the database.
-        std::os::unix::fs::symlink(
+        std::fs::rename(
             old.dir.path().join("today.db-live"),
             old.dir.path().join("tenure.db-live"),
         )

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 use tenure::{Project, Tenure, call_deadline};
 use tenure_core::TaskError;
 use tenure_core::task::{ImportSummary, Replica, TaskCopy};
-use uuid::Uuid;
 
 use super::git::Git;
 use super::lines;
@@ -39,11 +38,19 @@ pub struct Change {
 }
 
 /// The newest commits of the shared tasks that changed any, at most so many.
-pub fn log(project: &Project, tenure: &Tenure, limit: usize) -> Result<Vec<Commit>, String> {
+pub fn log(
+    project: &Project,
+    tenure: &Tenure,
+    limit: Option<usize>,
+) -> Result<Vec<Commit>, String> {
     read_log(project, tenure, limit).map_err(|failure| failure.to_string())
 }
 
-fn read_log(project: &Project, tenure: &Tenure, limit: usize) -> Result<Vec<Commit>, Failure> {
+fn read_log(
+    project: &Project,
+    tenure: &Tenure,
+    limit: Option<usize>,
+) -> Result<Vec<Commit>, Failure> {
     let Some(repository) = open(project, tenure)? else {
         return Ok(Vec::new());
     };
@@ -54,7 +61,9 @@ fn read_log(project: &Project, tenure: &Tenure, limit: usize) -> Result<Vec<Comm
     {
         return Ok(Vec::new());
     }
-    let count = format!("--max-count={limit}");
+    // Negative: no limit.
+    let count = limit.map_or(-1, |limit| i32::try_from(limit).unwrap_or(-1));
+    let count = format!("--max-count={count}");
     // A merge lists only what it has from none of its parents.
     let lines = repository.git.lines(&[
         "log",
@@ -215,7 +224,7 @@ fn plan(project: &Project, tenure: &Tenure, name: &str) -> Result<Restore, Failu
     let now = tenure.tasks()?.replica(call_deadline())?;
     let mut ids: BTreeMap<&String, String> = BTreeMap::new();
     for id in then.tasks.keys().filter(|id| !now.tasks.contains_key(*id)) {
-        ids.insert(id, Uuid::new_v4().to_string());
+        ids.insert(id, tenure_host::random_uuid().to_string());
     }
     let known = |id: &String| ids.get(id).unwrap_or(id).clone();
     let (mut text, mut changed) = (String::new(), 0);

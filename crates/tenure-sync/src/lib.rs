@@ -45,6 +45,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure::{Project, Tenure, call_deadline};
 use tenure_core::task::{MergeSummary, Replica, TaskStore};
+use tenure_host::files::beneath;
 use tenure_host::flock::{FileLock, TryLock};
 use tenure_host::identity;
 
@@ -53,10 +54,13 @@ pub use self::history::{Change, Commit, Restore, log, plan_restore};
 use self::outcome::Failure;
 pub use self::outcome::{SyncEvent, SyncOutcome};
 use self::repository::{LOCAL, Oid, Pushed, Repository, Texts, tracking};
-pub use self::status::{LastSync, RemoteStatus, SyncStatus, destination, offered, status};
+pub use self::status::{LastSync, RemoteStatus, SyncStatus, destination, status};
 
 /// The file in which clones shared tasks earlier, seen from the project's root.
 const LEGACY: &str = ".tenure/tasks.jsonl";
+
+/// The largest such file that is read, in bytes.
+const LARGEST_LEGACY: u64 = 256 << 20;
 
 /// How often a sync is tried while other clones keep pushing first.
 const ATTEMPTS: u32 = 8;
@@ -99,6 +103,7 @@ fn run(
 ) -> Result<SyncOutcome, Failure> {
     // A fresh clone may have the folder, but not the .gitignore that keeps it out of git.
     project.ignore().map_err(Failure::Folder)?;
+    project.create_state().map_err(Failure::Folder)?;
     let Some(_lock) = take_lock(project, stop, report).map_err(Failure::Folder)? else {
         return Err(GitError::Stopped.into());
     };
@@ -148,7 +153,7 @@ fn take_lock(
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(SyncEvent),
 ) -> io::Result<Option<FileLock>> {
-    let path = project.folder().join("sync.lock");
+    let path = project.state().join("sync.lock");
     let mut waiting = false;
     loop {
         match FileLock::try_lock(&path)? {
@@ -396,7 +401,8 @@ impl Sync<'_> {
     /// Adds the file in which clones shared tasks earlier.
     fn add_legacy(&self, incoming: &mut Replica) -> Result<(), Failure> {
         let bad = |why: String| Failure::Unreadable(LEGACY.to_owned(), why);
-        let bytes = fs::read(&self.legacy).map_err(|error| bad(error.to_string()))?;
+        let read = beneath::read(&self.legacy, LARGEST_LEGACY);
+        let bytes = read.map_err(|error| bad(error.to_string()))?;
         let text = String::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".into()))?;
         lines::add_lines(incoming, &text).map_err(|error| bad(error.to_string()))?;
         incoming.tidy();
@@ -488,7 +494,7 @@ impl Sync<'_> {
 
 /// Which version of a file this is; `None` if there is none.
 fn fingerprint(path: &std::path::Path) -> Option<String> {
-    let file = fs::metadata(path).ok()?;
+    let file = fs::symlink_metadata(path).ok()?;
     let (seconds, nanos) = (file.mtime(), file.mtime_nsec());
     Some(format!("{}.{}.{seconds}.{nanos}", file.ino(), file.len()))
 }

@@ -1,24 +1,25 @@
-//! How far a clone is shared: [`status`]; and whether a remote has tasks: [`offered`].
+//! How far a clone is shared: [`status`].
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure::{Config, Project, Tenure, call_deadline};
-use tenure_host::files::atomic;
+use tenure_host::files::fault::explain;
+use tenure_host::files::{atomic, beneath};
 
 use super::git::{Git, GitError};
 use super::history;
 use super::outcome::{Failure, SyncOutcome};
 use super::repository::{LOCAL, Repository, tracking};
 
+/// The largest `sync.json` that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
 /// How long a question to a remote may take that a person waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a command without a project may take to look for tasks on the remote.
-const GLANCE: Duration = Duration::from_secs(3);
 
 /// How far a clone is shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +60,20 @@ pub struct LastSync {
 }
 
 fn file_of(project: &Project) -> PathBuf {
-    project.folder().join("sync.json")
+    project.state().join("sync.json")
 }
 
 fn last(project: &Project) -> LastSync {
-    let text = fs::read_to_string(file_of(project)).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
+    let path = file_of(project);
+    match beneath::read(&path, LARGEST) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => LastSync::default(),
+        Err(error) => LastSync {
+            error: Some(explain("read", &path, error).to_string()),
+            ..LastSync::default()
+        },
+        // Cut off by a full disk: the next sync replaces it.
+        Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
+    }
 }
 
 /// Records how a sync ended. A failure to do so is none of the sync.
@@ -83,7 +92,7 @@ pub(super) fn record(project: &Project, tenure: &Tenure, outcome: &SyncOutcome) 
         },
     };
     if let Ok(text) = serde_json::to_string(&last) {
-        let temp = project.folder().join("sync.json.new");
+        let temp = project.state().join("sync.json.new");
         let _ = atomic::replace(
             &file_of(project),
             &temp,
@@ -161,32 +170,4 @@ pub fn destination(folder: &Path, config: &Config) -> Result<Vec<String>, String
         Ok(None) => Err("this is not a git repository".to_owned()),
         Err(error) => Err(error.to_string()),
     }
-}
-
-/// A remote of the repository around `folder` that has shared tasks. It asks the remote, but only for a
-/// moment; `None` if it can't be asked.
-pub fn offered(folder: &Path, config: &Config) -> Option<String> {
-    if !config.sync.enabled
-        || !folder
-            .ancestors()
-            .any(|folder| folder.join(".git").exists())
-    {
-        return None;
-    }
-    let git = Git {
-        root: folder.to_owned(),
-        stop: &|| false,
-    };
-    let repository = Repository::find(git, &config.sync.reference).ok()??;
-    let names = repository.chosen(&config.sync.remote).ok()?;
-    names.into_iter().find(|name| {
-        let args = [
-            "ls-remote",
-            "--exit-code",
-            "--end-of-options",
-            name,
-            repository.reference,
-        ];
-        repository.remote(name, &args, GLANCE).is_ok()
-    })
 }

@@ -477,7 +477,7 @@ fn without_a_remote_the_ref_is_a_local_history() {
     assert_eq!(restored.depends_on, [again.id]);
     lone.synced();
     // What was done can be read.
-    let log = tenure_sync::log(&lone.project, &lone.tenure, 10).unwrap();
+    let log = tenure_sync::log(&lone.project, &lone.tenure, Some(10)).unwrap();
     assert_eq!(log.len(), 4);
     assert_eq!(log[3].id, first);
     assert_eq!(log[3].changes[0].what, ["added"]);

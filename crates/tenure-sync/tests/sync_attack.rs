@@ -233,7 +233,7 @@ fn six_clones_that_push_at_once_come_together() {
 fn a_task_that_no_clone_could_read_is_not_published() {
     let hub = Hub::new();
     let (a, b) = (hub.clone("a"), hub.clone("b"));
-    let database = a.root.join(".tenure/tenure.db");
+    let database = a.root.join(".git/tenure/tenure.db");
     let sql = |text: &str| {
         let done = Command::new("sqlite3").arg(&database).arg(text).status();
         assert!(done.unwrap().success());

@@ -159,6 +159,45 @@ impl Etcd {
         self.members[member].start();
     }
 
+    /// Saves a snapshot of the cluster.
+    pub fn save(&self, snapshot: &Path) {
+        let saved = etcdctl(
+            &self.members[0].endpoint,
+            &["snapshot", "save", &shown(snapshot)],
+        );
+        assert!(saved.status.success(), "{saved:?}");
+    }
+
+    /// Restores a snapshot in the place of the only member. With the same `token`, it is the same cluster as before
+    /// (`etcd-cluster` is the one that etcd chooses).
+    pub fn restore(&mut self, snapshot: &Path, token: &str) {
+        self.kill(0);
+        let member = &mut self.members[0];
+        let of = |option: &str| {
+            let at = member.arguments.iter().position(|one| one == option);
+            member.arguments[at.unwrap() + 1].clone()
+        };
+        std::fs::remove_dir_all(of("--data-dir")).unwrap();
+        let mut restore = Command::new("etcdctl");
+        restore.env("ETCDCTL_API", "3");
+        restore.args(["snapshot", "restore", &shown(snapshot)]);
+        for option in [
+            "--name",
+            "--data-dir",
+            "--initial-cluster",
+            "--initial-advertise-peer-urls",
+        ] {
+            restore.args([option, &of(option)]);
+        }
+        let restored = restore
+            .args(["--initial-cluster-token", token])
+            .output()
+            .unwrap();
+        assert!(restored.status.success(), "{restored:?}");
+        self.restart(0);
+        self.until_it_answers();
+    }
+
     /// Stops a member with SIGSTOP: its connections stay open, and it does not answer.
     pub fn stop(&self, member: usize) {
         self.signal(member, Signal::STOP);
@@ -243,6 +282,10 @@ struct Status {
     id: u64,
     /// The leader that it follows.
     leader: u64,
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn etcdctl(endpoints: &str, arguments: &[&str]) -> std::process::Output {

@@ -28,6 +28,8 @@
 //! | [`puppet`] | [`Puppet`]: a process that runs one verb at a time, on command |
 //! | [`ask`] | [`Ask`]: a short way to write a claim |
 //! | [`waiting`] | the minimal loop of a waiting process |
+//! | [`left_out()`] | says that a test can't run here, and why |
+//! | [`lock_folder`] | what another program can do to a protected lock folder |
 //! | [`limit`] | waiting for a condition, within a limit |
 //! | [`scale`] | how long tests with random kills and races run |
 //! | [`chance`] | [`Chance`]: reproducible random numbers |
@@ -63,7 +65,9 @@ pub mod clock;
 pub mod default_signals;
 pub mod etcd;
 pub mod history;
+mod left_out;
 pub mod limit;
+pub mod lock_folder;
 mod peers;
 pub mod process;
 pub mod proxy;
@@ -81,6 +85,7 @@ pub use chance::Chance;
 pub use clock::FakeClock;
 pub use default_signals::default_signals;
 pub use etcd::Etcd;
+pub use left_out::left_out;
 pub use limit::soon;
 pub use process::Process;
 pub use proxy::Proxy;
@@ -124,6 +129,7 @@ macro_rules! battery {
             modes::slots_are_counted_and_given_once,
             modes::one_of_several_leases_ends_alone,
             modes::a_holder_changes_its_mode,
+            modes::a_reader_is_woken_when_a_reservation_becomes_shared,
             modes::a_waiter_for_a_folder_is_not_starved_by_its_files,
             several::several_keys_are_granted_together_or_not_at_all,
             several::a_killed_waiter_for_several_keys_holds_up_none_of_them,

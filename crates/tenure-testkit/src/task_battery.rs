@@ -349,6 +349,7 @@ macro_rules! task_battery {
             flow::the_status_of_a_task_follows_the_work_on_it,
             flow::a_task_that_failed_is_tried_again_later,
             flow::a_task_is_found_by_id_title_and_prefix_and_listed_in_order,
+            flow::the_name_of_a_deleted_task_finds_no_other,
             flow::a_task_that_a_runner_works_on_is_neither_moved_nor_deleted,
             flow::a_section_is_deleted_unless_a_task_or_a_runner_needs_it,
             flow::every_earlier_value_of_a_field_is_in_the_history,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::{
     Acquired, Binding, Busy, Capabilities, Claim, Clock, ErrorKind, Event, Fenced, Forced, Grant,
-    Granted, HistoryQuery, HolderId, Key, Lease, Mode, Reap, Reaped, Reason, Released, Renewed,
-    Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Watched, Withdrawn,
+    Granted, HistoryQuery, HolderId, Key, Lease, Mode, PathPattern, Reap, Reaped, Reason, Released,
+    Renewed, Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Watched, Withdrawn,
 };
 use tenure_host::{HostClock, identity};
 use tenure_testkit::checks::one_holder::{self, ContestResult, ContestSettings};
@@ -177,6 +177,15 @@ impl Store for LockFile {
         unreachable!("the contest releases one key")
     }
 
+    fn release_paths(
+        &self,
+        _: &Grant,
+        _: &[PathPattern],
+        _: Instant,
+    ) -> Result<Released, StoreError> {
+        unreachable!("the contest releases one key")
+    }
+
     fn withdraw_all(&self, _: &[Claim], _: Withdrawn, _: Instant) -> Result<(), StoreError> {
         unreachable!("there is no queue to leave")
     }
@@ -193,6 +202,16 @@ impl Store for LockFile {
         &self,
         _: &Key,
         _: Option<&HolderId>,
+        _: &HolderId,
+        _: Option<&str>,
+        _: Instant,
+    ) -> Result<Forced, StoreError> {
+        unreachable!("the contest forces nothing")
+    }
+
+    fn force_one(
+        &self,
+        _: &Grant,
         _: &HolderId,
         _: Option<&str>,
         _: Instant,

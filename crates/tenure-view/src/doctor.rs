@@ -10,6 +10,7 @@
 //!
 //! [`Store::reap`]: tenure_core::Store::reap
 
+mod cluster;
 mod daemon;
 mod database;
 mod disk;
@@ -17,10 +18,11 @@ mod guard;
 mod leases;
 mod ledger;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tenure::{Config, Project, StoreUrl, Tenure, call_deadline};
-use tenure_core::{Key, Reap, Reaped, StoreError};
+use tenure_core::{ErrorKind, Key, Reap, Reaped, StoreError};
+use tenure_guard::hooks::{self, HookError};
 use tenure_ledger::{BlockingLock, Ledger};
 
 use crate::foreign::{ForeignVerdict, Tool};
@@ -42,6 +44,8 @@ pub enum Remedy {
     Cleanup(StoreUrl),
     /// Removes the ledger lock of a holder that is proven dead: safe.
     BreakDeadLock(PathBuf),
+    /// Removes git's lock that a killed tenure left in the repository of this folder: safe.
+    DropGitLock(PathBuf),
     /// The same as [`Remedy::Cleanup`] in a database of another program, which tenure does not write unasked.
     CleanupByHand(StoreUrl),
     /// Takes a key from a holder that may be alive: a person decides.
@@ -63,7 +67,10 @@ pub enum Remedy {
 impl Remedy {
     /// Whether [`fix`] does it.
     pub fn is_safe(&self) -> bool {
-        matches!(self, Self::Cleanup(_) | Self::BreakDeadLock(_))
+        matches!(
+            self,
+            Self::Cleanup(_) | Self::BreakDeadLock(_) | Self::DropGitLock(_)
+        )
     }
 }
 
@@ -156,6 +163,10 @@ pub fn examine(project: Option<&Project>, overview: &Overview, extent: Extent) -
                 database::examine(&store.url, path, check, &mut found);
             }
             StoreUrl::Ledger(root) => ledger::examine(&store.url, root, extent, &mut found),
+            // Why it can't be read is known already.
+            StoreUrl::Etcd(_) if extent == Extent::Whole && store.error.is_none() => {
+                cluster::examine(&store.url, &mut found);
+            }
             _ => {}
         }
     }
@@ -220,6 +231,8 @@ pub struct Fixed {
     pub ended: Result<Vec<Reaped>, StoreError>,
     /// The ledger lock that was removed.
     pub lock: Option<BlockingLock>,
+    /// The file that was removed.
+    pub removed: Option<PathBuf>,
 }
 
 /// The safe remedies of what was found, each once.
@@ -240,6 +253,7 @@ pub fn fix(found: &[Finding], config: &Config) -> Vec<Fixed> {
         .into_iter()
         .map(|remedy| {
             let mut lock = None;
+            let mut removed = None;
             let ended = match &remedy {
                 Remedy::Cleanup(url) => Tenure::open(url, config.clone())
                     .and_then(|tenure| tenure.store().reap(Reap::Free, call_deadline())),
@@ -249,13 +263,26 @@ pub fn fix(found: &[Finding], config: &Config) -> Vec<Fixed> {
                         Vec::new()
                     })
                 }
+                Remedy::DropGitLock(root) => drop_git_lock(root).map(|there| {
+                    removed = there;
+                    Vec::new()
+                }),
                 _ => Ok(Vec::new()),
             };
             Fixed {
                 remedy,
                 ended,
                 lock,
+                removed,
             }
         })
         .collect()
+}
+
+/// Removes git's lock that a killed tenure left, and tells which.
+fn drop_git_lock(root: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let failed = |error: HookError| StoreError::new(ErrorKind::Io, error.to_string());
+    let lock = hooks::left_lock(root).map_err(failed)?;
+    let dropped = hooks::drop_left_lock(root).map_err(failed)?;
+    Ok(lock.filter(|_| dropped))
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tenure::config::GuardSettings;
+use tenure::project::is_ledger;
 use tenure::{Config, Project, StoreRole, StoreUrl, Tenure, call_deadline};
 use tenure_core::{Clock, Moment, Snapshot, StoreError};
 use tenure_host::HostClock;
@@ -148,7 +149,7 @@ fn ledgers(root: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
         .into_iter()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
-        .filter(|dir| dir.join("ledger").is_dir() && dir.join("meta.json").is_file())
+        .filter(|dir| is_ledger(dir))
         .collect();
     ledgers.sort();
     ledgers

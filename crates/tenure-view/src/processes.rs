@@ -106,15 +106,6 @@ impl Processes {
     }
 }
 
-/// The process that started this one, or adopted it; `None` if it can't be seen.
-pub fn parent(pid: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program is in brackets and may hold any character.
-    let (_, fields) = text.rsplit_once(')')?;
-    let parent = fields.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    (parent > 0).then_some(parent)
-}
-
 fn see(pid: u32, now: &Moment) -> Option<Seen> {
     // A process that has exited and was not waited for has nothing open.
     let started = identity::start_time(pid).ok()??;
@@ -149,13 +140,29 @@ fn began(now: &Moment, ticks: u64) -> Option<Timestamp> {
 }
 
 fn has_open(pid: u32, path: &Path, file: FileId) -> bool {
-    let open = fs::read_dir(format!("/proc/{pid}/fd"));
-    open.into_iter().flatten().flatten().any(|entry| {
+    let mut open = entries(format!("/proc/{pid}/fd"));
+    if open.is_empty() {
+        // The main thread has nothing open once it has exited, although other threads of the process work.
+        let mut threads = entries(format!("/proc/{pid}/task")).into_iter();
+        let of_thread = |thread: fs::DirEntry| entries(thread.path().join("fd"));
+        open = threads
+            .find_map(|thread| Some(of_thread(thread)).filter(|open| !open.is_empty()))
+            .unwrap_or_default();
+    }
+    open.into_iter().any(|entry| {
         let fd = entry.path();
         // The name first: asking for the state of a file on a server that does not answer would block.
         let named = fs::read_link(&fd).is_ok_and(|to| to.file_name() == path.file_name());
         named && fs::metadata(&fd).is_ok_and(|open| (open.dev(), open.ino()) == file)
     })
+}
+
+fn entries(folder: impl AsRef<Path>) -> Vec<fs::DirEntry> {
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect()
 }
 
 /// A line of `/proc/locks`, if the lock is held: `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`.

@@ -1,15 +1,25 @@
 //! Reads folders up to a limit, and says so where it is reached.
 
 use std::fs::{self, DirEntry};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// How many entries of a folder are looked at.
 pub(crate) const MOST_ENTRIES: usize = 4096;
 
-/// The entries of a folder; none if it can't be read. If there are too many, `left_out` says that those of this kind
-/// (`what`) beyond the limit were not looked for.
+/// The entries of a folder; none if it does not exist. If it can't be read, or there are too many, `left_out` says which
+/// (`what`) were not looked for.
 pub(crate) fn entries(folder: &Path, what: &str, left_out: &mut Vec<String>) -> Vec<DirEntry> {
-    let mut rest = fs::read_dir(folder).into_iter().flatten().flatten();
+    let read = fs::read_dir(folder);
+    if let Err(error) = &read
+        && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+    {
+        left_out.push(format!(
+            "{} can't be read ({error}): {what} in it were not looked for",
+            folder.display()
+        ));
+    }
+    let mut rest = read.into_iter().flatten().flatten();
     let entries = rest.by_ref().take(MOST_ENTRIES).collect();
     if rest.next().is_some() {
         // Without a slash at the end.

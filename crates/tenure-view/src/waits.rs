@@ -8,10 +8,9 @@ use std::collections::HashSet;
 
 use tenure_core::decide::{self, Claimant};
 use tenure_core::{Lease, Mode, Presence, Process, Snapshot, Waiter};
-use tenure_host::identity;
+use tenure_host::{ancestors, identity};
 
 use crate::overview::{Overview, StoreView};
-use crate::processes;
 
 /// How many processes above a waiter are looked at.
 const HIGHEST: usize = 32;
@@ -161,7 +160,7 @@ fn above(waiter: &Waiter) -> Vec<u32> {
         return Vec::new();
     };
     let first = Some(process.pid);
-    let above = std::iter::successors(first, |pid| processes::parent(*pid));
+    let above = std::iter::successors(first, |pid| ancestors::parent(*pid));
     // Every process is below the first one.
     above.take(HIGHEST).filter(|pid| *pid > 1).collect()
 }

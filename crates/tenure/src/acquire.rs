@@ -50,8 +50,8 @@ pub(crate) fn deadline_in(limit: Duration) -> Instant {
 const OVERTIME: Duration = Duration::from_secs(10);
 
 /// How long a wait that was cancelled or has failed may take to withdraw its ticket. Other processes can prove that a waiter has
-/// exited, so this is not worth more.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+/// exited, so this is not worth more: Ctrl+C ends a command within a second, whatever its store does.
+pub const LEAVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// A request to stop waiting, made from another thread.
 #[derive(Default)]
@@ -104,8 +104,9 @@ impl Cancel {
     /// Wakes this store when a stop is requested.
     fn register(&self, store: &Arc<dyn Store>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|there| there.strong_count() > 0);
-        waiting.push(Arc::downgrade(store));
+        let store = Arc::downgrade(store);
+        waiting.retain(|there| there.strong_count() > 0 && !there.ptr_eq(&store));
+        waiting.push(store);
     }
 }
 
@@ -272,7 +273,10 @@ pub(crate) fn acquire<R: Request>(
         };
         let answer = match context.cancel.during(|| request.ask(by)) {
             Ok(answer) => answer,
-            Err(error) if context.cancel.is_requested() && could_not_begin(&error) => {
+            Err(error)
+                if context.cancel.is_requested()
+                    && (could_not_begin(&error) || is_unreachable(&error)) =>
+            {
                 return cancelled(request, context);
             }
             Err(error) => {
@@ -346,14 +350,25 @@ fn cancelled<R: Request, T>(request: &R, context: &WaitContext<'_>) -> Result<Ac
         _ => OnTimeout::Leave,
     };
     match request.withdraw(then, deadline_in(LEAVE_LIMIT)) {
-        Err(error) if !could_not_begin(&error) => Err(error),
+        Err(error) if !could_not_begin(&error) && !had_no_answer(&error) => Err(error),
         _ => Ok(Acquired::Cancelled),
     }
+}
+
+/// Whether the servers of the store did not answer. A ticket that could not be withdrawn ends with this process.
+fn had_no_answer(error: &Error) -> bool {
+    use ErrorKind::{OutcomeUnknown, Unreachable};
+    matches!(error, Error::Store(error) if matches!(error.kind, Unreachable | OutcomeUnknown))
 }
 
 /// Whether the store was busy, so that nothing was changed.
 fn could_not_begin(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.kind == ErrorKind::Contended)
+}
+
+/// Whether no server of the store could be asked, so that nothing was changed.
+fn is_unreachable(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.kind == ErrorKind::Unreachable)
 }
 
 /// The process that the lease would be tied to, if it has exited: such a lease would end at once.
@@ -426,5 +441,21 @@ fn round(
             Waited::Changed => return Ok(Round::LookAgain),
             Waited::TimedOut => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+
+    #[test]
+    fn a_cancel_that_is_used_again_remembers_each_store_once() {
+        let cancel = Cancel::default();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        for _ in 0..10 {
+            cancel.register(&store);
+        }
+        assert_eq!(cancel.waiting.lock().unwrap().len(), 1);
     }
 }

@@ -18,9 +18,10 @@
 //!
 //! 1. The table in `settings` defines every setting. Environment variables, bounds, defaults,
 //!    descriptions and the detection of unknown keys follow from it.
-//! 2. Nothing is ignored. An unknown key or variable and an invalid value are errors that name the
+//! 2. Nothing that is ours is ignored. An unknown key and an invalid value are errors that name the
 //!    location and what is accepted, even if a later layer overrides the setting: a misspelt
-//!    timeout must not silently become the default.
+//!    timeout must not silently become the default. Environment variables are not ours alone: one
+//!    that nearly has the name of a setting is worth a warning (`near_misses`), any other nothing.
 //! 3. A file that does not exist costs one failed system call.
 //! 4. A hostile file is an error. Size, depth, the number of values and the expansion of aliases
 //!    are limited.
@@ -40,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[cfg(feature = "config")]
-pub use load::{ConfigError, Location, Problem};
+pub use load::{ConfigError, Location, Problem, near_misses};
 pub use release::Release;
 use settings::{DEFINITIONS, Definition};
 

@@ -34,6 +34,7 @@ use tenure_core::{
     Store, StoreError, Token, Waited, Watched, requests,
 };
 use tenure_host::bell::alarm;
+use tenure_host::interrupt::Interrupt;
 
 use crate::acquire::{CALL_LIMIT, call_deadline, deadline_in};
 use crate::ask::Tie;
@@ -45,8 +46,8 @@ const STACK: usize = 256 * 1024;
 /// How long the keeper may take to ask the store after its process was stopped, at least.
 const AFTER_A_STOP: Duration = Duration::from_secs(1);
 
-/// How long the release of a lost lease may take: it is no longer needed, and a store that does not answer may be why
-/// it was lost.
+/// How long the release of a lost or expired lease may take: it is no longer needed, and a store that does not answer may be
+/// why it was lost.
 const AFTER_LOSS: Duration = Duration::from_secs(2);
 
 /// How a lease was lost.
@@ -194,6 +195,7 @@ impl Guard {
                 ttl: lease.ttl,
                 poll: tenure.config.locking.poll_interval,
                 trust: Arc::clone(&trust),
+                stopped: Interrupt::default(),
             },
             expires: lease.expires.is_some(),
             threads: Mutex::default(),
@@ -300,6 +302,22 @@ impl Guard {
         state.loss.is_none() && in_time
     }
 
+    /// Until when the lease may be trusted unless it is renewed, in ticks of the clock that counts from boot; `None` if it
+    /// does not expire.
+    pub fn trusted_until(&self) -> Option<Duration> {
+        self.trust.lock().trusted_until
+    }
+
+    /// How the lease was lost, if it was, or if it can't be trusted any more by now. For a holder that has not begun to
+    /// renew it, and so has no watchdog.
+    pub fn lost_by_now(&self) -> Option<Arc<Loss>> {
+        let until = self.trusted_until();
+        if let Some(until) = until.filter(|until| self.trust.now() >= *until) {
+            self.trust.expire(until);
+        }
+        self.loss()
+    }
+
     /// Asks the store whether this lease has not ended.
     pub fn check(&self) -> Result<bool, StoreError> {
         for lease in self.leases() {
@@ -313,7 +331,7 @@ impl Guard {
 
     /// Gives the key back. Of several, the answer is about one whose lease had ended before, if there is one.
     pub fn release(mut self) -> Result<Released, StoreError> {
-        let (released, others) = self.give_back()?;
+        let (released, others) = self.give_back(CALL_LIMIT)?;
         let gone = |released: &Released| matches!(released, Released::AlreadyGone(_));
         if gone(&released) {
             return Ok(released);
@@ -322,8 +340,17 @@ impl Guard {
     }
 
     /// Gives every key back, and reports on each, in the order in which the keys were named.
-    pub fn release_all(mut self) -> Result<Vec<(Lease, Released)>, StoreError> {
-        let (released, others) = self.give_back()?;
+    pub fn release_all(self) -> Result<Vec<(Lease, Released)>, StoreError> {
+        self.release_all_within(CALL_LIMIT)
+    }
+
+    /// The same, for a caller that has so much time. A release never takes longer than the lease lasts by this machine's
+    /// clock: other processes find out by themselves that it has expired.
+    pub fn release_all_within(
+        mut self,
+        limit: Duration,
+    ) -> Result<Vec<(Lease, Released)>, StoreError> {
+        let (released, others) = self.give_back(limit)?;
         let leases = self.leases().cloned();
         Ok(leases
             .zip(std::iter::once(released).chain(others))
@@ -338,14 +365,10 @@ impl Guard {
     }
 
     /// What became of the first lease, and of the others.
-    fn give_back(&mut self) -> Result<(Released, Vec<Released>), StoreError> {
+    fn give_back(&mut self, limit: Duration) -> Result<(Released, Vec<Released>), StoreError> {
         self.released = true;
+        let by = deadline_in(self.worth_releasing().min(limit));
         self.stop();
-        let limit = match self.loss() {
-            Some(_) => AFTER_LOSS,
-            None => CALL_LIMIT,
-        };
-        let by = deadline_in(limit);
         if self.others.is_empty() {
             let released = self.store.release(&self.lease.grant(), by)?;
             return Ok((released, Vec::new()));
@@ -353,6 +376,21 @@ impl Guard {
         let mut released = self.store.release_all(&self.grants(), by)?.into_iter();
         let first = released.next().unwrap_or(Released::AlreadyGone(Vec::new()));
         Ok((first, released.collect()))
+    }
+
+    /// How long a release is worth waiting for.
+    fn worth_releasing(&self) -> Duration {
+        let state = self.trust.lock();
+        let until = state.trusted_until.filter(|_| state.loss.is_none());
+        match until {
+            Some(until) => {
+                let left = until.saturating_sub(self.trust.now());
+                let left = left.saturating_add(margin(self.lease.ttl));
+                left.clamp(AFTER_LOSS, CALL_LIMIT)
+            }
+            None if state.loss.is_some() => AFTER_LOSS,
+            None => CALL_LIMIT,
+        }
     }
 
     /// Ends the threads. A keeper that hangs in a call of the store is left to itself.
@@ -367,13 +405,20 @@ impl Guard {
             threads.stopped = true;
             (threads.keeper.take(), threads.watchdog.take())
         };
+        // A guard that is released by what `on_lost` or `on_asked` calls is released on one of its own threads.
+        let is_another =
+            |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some((watchdog, stopper)) = watchdog {
             drop(stopper);
-            let _ = watchdog.join();
+            if is_another(&watchdog) {
+                let _ = watchdog.join();
+            }
         }
         if let Some(keeper) = keeper {
+            // What it asks of the store is not needed any more.
+            self.keeping.keeper.stopped.request();
             self.store.wake();
-            if !lost || keeper.is_finished() {
+            if is_another(&keeper) && (!lost || keeper.is_finished()) {
                 let _ = keeper.join();
             }
         }
@@ -389,7 +434,7 @@ impl Drop for Guard {
             self.stop();
         } else {
             // Nobody to tell: if it fails, the lease ends with this process.
-            let _ = self.give_back();
+            let _ = self.give_back(CALL_LIMIT);
         }
     }
 }
@@ -421,7 +466,8 @@ impl Keeping {
                 .stack_size(STACK)
         };
         let keeper = self.keeper.clone();
-        threads.keeper = Some(thread("keep-lease").spawn(move || keeper.keep())?);
+        let keep = move || keeper.stopped.clone().during(|| keeper.keep());
+        threads.keeper = Some(thread("keep-lease").spawn(keep)?);
         if self.expires {
             let (stop, stopper) = pipe_with(PipeFlags::CLOEXEC)?;
             let (trust, margin) = (Arc::clone(&self.keeper.trust), margin(self.keeper.ttl));
@@ -491,6 +537,8 @@ struct Keeper {
     /// Look at least this often, should no wake-up come.
     poll: Duration,
     trust: Arc<Trust>,
+    /// Ends its calls of the store.
+    stopped: Interrupt,
 }
 
 /// What came of one round of the keeper.
@@ -515,6 +563,11 @@ impl Keeper {
                 Round::Kept => self.trust.lock().last_error = None,
                 Round::Woken => self.look_for_requests(&mut told),
                 Round::Lost(key, now) => return self.trust.lose(&key, Loss::Taken(now)),
+                // What was held in it is lost; a retry would only use up the rest of the trust.
+                Round::Failed(error) if error.kind == ErrorKind::Gone => {
+                    let key = &self.trust.key;
+                    return self.trust.lose(key, Loss::NotRenewed(Some(error)));
+                }
                 Round::Failed(error) => {
                     let mut state = self.trust.lock();
                     state.last_error = Some(error);

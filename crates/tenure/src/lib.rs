@@ -40,6 +40,7 @@
 //! | [`config`] | settings and where each came from |
 //! | [`duration`] | `90s`, `1h30m` |
 //! | [`plural`] | `1 task`, `2 tasks` |
+//! | [`who`] | [`Who`]: which holder a process acts for |
 //! | [`wire`] | what programs read: the types behind `--json` |
 //!
 //! # Limitations
@@ -58,9 +59,10 @@ pub mod plural;
 pub mod project;
 pub mod reservations;
 pub mod tasks;
+pub mod who;
 pub mod wire;
 
-pub use acquire::{Cancel, Progress, call_deadline};
+pub use acquire::{CALL_LIMIT, Cancel, LEAVE_LIMIT, Progress, call_deadline};
 pub use ask::{Ask, Tie};
 pub use config::Config;
 #[cfg(feature = "config")]
@@ -80,6 +82,7 @@ pub use tenure_core::{
 };
 #[cfg(feature = "etcd")]
 pub use tenure_etcd::{Comparison, EtcdStore, Relation};
+pub use who::{Sessions, Who};
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -138,6 +138,15 @@ impl MemoryStep<'_> {
         self.state.keys.entry(key.clone()).or_default()
     }
 
+    /// Removes the entry of a key that is neither held nor waited for.
+    fn forget_idle(&mut self, key: &Key) {
+        let idle =
+            |(leases, queue): &(Vec<Lease>, Vec<Waiter>)| leases.is_empty() && queue.is_empty();
+        if self.state.keys.get(key).is_some_and(idle) {
+            self.state.keys.remove(key);
+        }
+    }
+
     fn record(&mut self, mut event: Event) {
         event.id = self.state.events.last().map_or(1, |last| last.id + 1);
         self.state.events.push(event);
@@ -222,6 +231,7 @@ impl Step for MemoryStep<'_> {
         self.record(Event { evidence, ..event });
         let leases = &mut self.entry(&lease.key).0;
         leases.retain(|other| other.token != lease.token);
+        self.forget_idle(&lease.key);
         Ok(())
     }
 
@@ -242,6 +252,7 @@ impl Step for MemoryStep<'_> {
     fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
         let queue = &mut self.entry(key).1;
         queue.retain(|waiter| waiter.ticket != ticket);
+        self.forget_idle(key);
         Ok(())
     }
 
@@ -350,5 +361,23 @@ impl EngineStore for MemoryStore {
 
     fn interrupt(&self) {
         self.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_testkit::{Ask, soon};
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_nobody_holds_or_waits_for_is_forgotten() {
+        let store = MemoryStore::default();
+        for number in 0..10 {
+            let key = Key::parse(format!("build-{number}")).unwrap();
+            let lease = Ask::new(&key, "me").granted(&store);
+            let _ = store.release(&lease.grant(), soon()).unwrap();
+        }
+        assert!(lock(&store.shared).keys.is_empty());
     }
 }

@@ -349,9 +349,30 @@ impl Tenure {
         Err(not_built_in(&StoreUrl::Etcd(url.clone()), "etcd"))
     }
 
+    /// Whether the store was restored from a backup, so that it grants nothing until it is repaired.
+    #[cfg(not(feature = "etcd"))]
+    pub fn was_restored(&self) -> Result<Option<StoreError>, StoreError> {
+        Ok(None)
+    }
+
+    /// Repairs the store.
+    #[cfg(not(feature = "etcd"))]
+    pub fn repair(
+        &self,
+        _key: Option<&Key>,
+        _restored: bool,
+    ) -> Result<Option<crate::wire::StoreRepairJson>, StoreError> {
+        Ok(None)
+    }
+
     /// What a command must inherit so that a lease lasts until the command has exited too.
     pub fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.local.as_ref()?.inherited_fd()
+    }
+
+    /// Where a command finds what its holder is asked, if the store is on this machine; `None` before the first lease.
+    pub fn asked_file(&self) -> Option<PathBuf> {
+        self.local.as_ref()?.asked_file()
     }
 
     /// The store itself, for every verb that is not about asking.

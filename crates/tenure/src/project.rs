@@ -1,8 +1,10 @@
 //! Finding and creating a project, and listing its stores: [`Project`].
 //!
 //! All worktrees of a git repository are one project: that of the main worktree. A repository that is bare
-//! and only has linked worktrees keeps it in its common directory.
+//! and only has linked worktrees keeps it in its common directory. `.tenure` holds what belongs to the work tree; the
+//! database, and all else that belongs to this machine, is in [`Project::state`].
 
+mod state;
 mod work_tree;
 mod worktree;
 
@@ -12,9 +14,12 @@ use std::path::{Path, PathBuf};
 
 use tenure_board::Board;
 use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::beneath;
 use tenure_host::files::permissions::create_folder;
 
-use self::worktree::{Top, top};
+use self::worktree::{Shared, Top, top};
+#[cfg(feature = "config")]
+use crate::config::{Config, ConfigError};
 use crate::open::StoreUrl;
 
 pub use self::work_tree::{BadPath, Target, WorkTree};
@@ -52,72 +57,103 @@ const STEROIDS: &str = ".steroids/steroids.db";
 pub struct Project {
     root: PathBuf,
     worktree: Option<PathBuf>,
+    state: PathBuf,
 }
 
 impl Project {
     /// The project that `from` is in, found by walking up as git does. The `.tenure` folder in `home`
-    /// holds the user's settings; it makes a project only if it holds a database, too.
+    /// holds the user's settings; it makes a project only if it has a database, too. A project whose `.tenure` was deleted
+    /// is found by its [`state`](Self::state).
     ///
     /// A folder of a linked git worktree belongs to the project of the same folder in the main worktree. A
     /// `.tenure` in the linked worktree, which may be checked out there for its `config.yaml`, only says that
     /// there is a project: its folder in the main worktree need not exist yet ([`Self::create`]).
     pub fn find(from: &Path, home: Option<&Path>) -> Result<Option<Self>, WorktreeError> {
-        let is_project = |root: &Path| {
-            let folder = root.join(FOLDER);
-            folder.is_dir()
-                && (folder.join(DATABASE).exists() || !home.is_some_and(|home| is_same(home, root)))
-        };
-        let plain = |root: &Path| Self {
-            root: root.to_owned(),
-            worktree: None,
-        };
+        let from = &without_links(from);
         // The folders whose repository is not known yet.
         let mut below = Vec::new();
         for folder in from.ancestors() {
             below.push(folder);
             match top(folder)? {
                 Top::No => {}
-                Top::Own => {
-                    if let Some(root) = below.drain(..).find(|root| is_project(root)) {
-                        return Ok(Some(plain(root)));
+                Top::Own(common) => {
+                    let mut repository = Repository::of(common.as_deref());
+                    for root in below.drain(..) {
+                        let within = root.strip_prefix(folder).unwrap_or(root);
+                        let project = Self::new(root.to_owned(), None, common.as_deref(), within);
+                        if project.is_marked(home) || repository.has(&project, within) {
+                            return Ok(Some(project));
+                        }
                     }
                 }
                 Top::Linked(shared) => {
+                    let mut repository = Repository::of(shared.common());
                     for linked in below.drain(..) {
-                        let root = shared.place(linked.strip_prefix(folder).unwrap_or(linked));
-                        if is_project(&root) || is_project(linked) {
-                            let worktree = Some(linked.to_owned());
-                            return Ok(Some(Self { root, worktree }));
+                        let within = linked.strip_prefix(folder).unwrap_or(linked);
+                        let project = Self::linked(&shared, within, linked);
+                        let checked_out = Self::new(linked.to_owned(), None, None, within);
+                        if project.is_marked(home)
+                            || checked_out.is_marked(home)
+                            || repository.has(&project, within)
+                        {
+                            return Ok(Some(project));
                         }
                     }
-                    let mut above = shared.path().ancestors().skip(1);
-                    if let Some(root) = above.find(|root| is_project(root)) {
-                        return Ok(Some(plain(root)));
+                    let above = shared.path().ancestors().skip(1);
+                    for root in above {
+                        let project = Self::at(root)?;
+                        if project.is_marked(home) {
+                            return Ok(Some(project));
+                        }
                     }
                 }
             }
         }
-        Ok(below.into_iter().find(|root| is_project(root)).map(plain))
+        let plain = |root: &Path| Self::new(root.to_owned(), None, None, Path::new(""));
+        let mut above = below.into_iter().map(plain);
+        Ok(above.find(|project| project.is_marked(home)))
     }
 
     /// The project of this very folder, whether or not it exists: in a linked git worktree, that of the same
     /// folder in the main worktree.
     pub fn at(folder: &Path) -> Result<Self, WorktreeError> {
+        let folder = &without_links(folder);
         for above in folder.ancestors() {
+            let within = folder.strip_prefix(above).unwrap_or(folder);
             match top(above)? {
                 Top::No => {}
-                Top::Own => break,
-                Top::Linked(shared) => {
-                    let root = shared.place(folder.strip_prefix(above).unwrap_or(folder));
-                    let worktree = Some(folder.to_owned());
-                    return Ok(Self { root, worktree });
+                Top::Own(common) => {
+                    return Ok(Self::new(folder.clone(), None, common.as_deref(), within));
                 }
+                Top::Linked(shared) => return Ok(Self::linked(&shared, within, folder)),
             }
         }
-        Ok(Self {
-            root: folder.to_owned(),
-            worktree: None,
-        })
+        Ok(Self::new(folder.clone(), None, None, folder))
+    }
+
+    /// The project in the folder `within` of a work tree with this common directory.
+    fn new(root: PathBuf, worktree: Option<PathBuf>, common: Option<&Path>, within: &Path) -> Self {
+        let state = match common {
+            Some(common) => state::place(common, within),
+            None => root.join(FOLDER),
+        };
+        Self {
+            root,
+            worktree,
+            state,
+        }
+    }
+
+    /// The project of the folder `linked` of a linked worktree.
+    fn linked(shared: &Shared, within: &Path, linked: &Path) -> Self {
+        let worktree = Some(linked.to_owned());
+        Self::new(shared.place(within), worktree, shared.common(), within)
+    }
+
+    /// Whether a `.tenure` says that this is a project.
+    fn is_marked(&self, home: Option<&Path>) -> bool {
+        self.folder().is_dir()
+            && (!home.is_some_and(|home| is_same(home, &self.root)) || self.has_store())
     }
 
     /// Makes `root` a project ([`Self::at`]), and tells whether its folder is new. Files that exist are left
@@ -125,6 +161,7 @@ impl Project {
     pub fn init(root: &Path) -> io::Result<(Self, bool)> {
         let project = Self::at(root).map_err(io::Error::other)?;
         let new = project.create()?;
+        project.create_state()?;
         Ok((project, new))
     }
 
@@ -157,6 +194,34 @@ impl Project {
         }
     }
 
+    /// The settings of a command in this project. `home` is the user's home folder.
+    #[cfg(feature = "config")]
+    pub fn config(&self, home: Option<&Path>) -> Result<Config, ConfigError> {
+        Config::load(home, Some(&self.settings_folder()))
+    }
+
+    /// The settings of work that no command asked for, which is the daemon's. All worktrees have the same tasks, so
+    /// these are shared only if the settings of no worktree forbid it.
+    #[cfg(feature = "config")]
+    pub fn background_config(&self, home: Option<&Path>) -> Result<Config, ConfigError> {
+        let mut config = self.config(home)?;
+        if self.folder().join(SETTINGS).exists() {
+            return Ok(config);
+        }
+        for worktree in worktree::linked(&self.root) {
+            let folder = worktree.join(FOLDER);
+            if folder.join(SETTINGS).is_file() {
+                config.sync.enabled &= Config::load(home, Some(&folder))?.sync.enabled;
+            }
+        }
+        Ok(config)
+    }
+
+    /// The folder where the project was found: its root, or the same folder of a linked worktree.
+    pub fn found_in(&self) -> &Path {
+        self.worktree.as_deref().unwrap_or(&self.root)
+    }
+
     /// Whether the project was found from a linked git worktree, whose repository it belongs to.
     pub fn is_shared(&self) -> bool {
         self.worktree.is_some()
@@ -175,13 +240,14 @@ impl Project {
         let temp = path.with_extension(std::process::id().to_string());
         // Another process may be doing the same.
         let (Put::Done | Put::Occupied) = atomic::create(&path, &temp, IGNORED.as_bytes())?;
-        Ok(())
+        // The folder is new, or git cleaned it.
+        self.refuse_earlier_versions()
     }
 
     /// Whether the `.gitignore` is that of an earlier version. It shows in git, if it was not committed.
     pub fn has_earlier_ignore(&self) -> bool {
         let path = self.folder().join(GITIGNORE);
-        fs::read(path).is_ok_and(|text| text == IGNORED_EARLIER.as_bytes())
+        beneath::read(&path, 4096).is_ok_and(|text| text == IGNORED_EARLIER.as_bytes())
     }
 
     /// Replaces the `.gitignore` of an earlier version.
@@ -199,11 +265,6 @@ impl Project {
     /// The `.tenure` folder.
     pub fn folder(&self) -> PathBuf {
         self.root.join(FOLDER)
-    }
-
-    /// The project's own store, which a command uses unless it is given another.
-    pub fn store(&self) -> StoreUrl {
-        StoreUrl::Sqlite(self.folder().join(DATABASE))
     }
 
     /// The folders in which an exclusive lock of this project may appear, in the order in which they are
@@ -240,7 +301,7 @@ impl Project {
     pub fn stores(&self) -> Vec<ProjectStore> {
         let mut stores = Vec::new();
         let mut add = |role, url| stores.push(ProjectStore { role, url });
-        if self.folder().join(DATABASE).is_file() {
+        if self.has_store() {
             add(StoreRole::Own, self.store());
         }
         for folder in self.exclusive_lock_folders() {
@@ -255,7 +316,7 @@ impl Project {
                 }
             }
         }
-        if self.root.join("ledger").is_dir() && self.root.join("meta.json").is_file() {
+        if is_ledger(&self.root) {
             add(StoreRole::Ledger, StoreUrl::Ledger(self.root.clone()));
         }
         let steroids = self.root.join(STEROIDS);
@@ -264,6 +325,11 @@ impl Project {
         }
         stores
     }
+}
+
+/// Whether a folder is the root of a ledger. A project may have some in folders of its root.
+pub fn is_ledger(root: &Path) -> bool {
+    root.join("ledger").is_dir() && root.join("meta.json").is_file()
 }
 
 /// A store that was found in a project.
@@ -290,6 +356,42 @@ pub enum StoreRole {
     Ledger,
     /// The lock tables of another program. Nothing is written there unless a user names it.
     OtherProgram,
+}
+
+/// Where projects of a repository may have their state.
+struct Repository<'a> {
+    common: Option<&'a Path>,
+    /// Whether folders below the top may have one.
+    has_folders: Option<bool>,
+}
+
+impl<'a> Repository<'a> {
+    fn of(common: Option<&'a Path>) -> Self {
+        Self {
+            common,
+            has_folders: None,
+        }
+    }
+
+    /// Whether the project in the folder `within` of the work tree has a database in the repository.
+    fn has(&mut self, project: &Project, within: &Path) -> bool {
+        let Some(common) = self.common else {
+            return false;
+        };
+        let is_top = within.as_os_str().is_empty();
+        let has_folders = &mut self.has_folders;
+        (is_top || *has_folders.get_or_insert_with(|| state::has_folders(common)))
+            && project.database().is_file()
+    }
+}
+
+/// The path without links: the state of a project is found by its place in the work tree. The kernel names the current
+/// folder without links, so that one need not be examined.
+fn without_links(path: &Path) -> PathBuf {
+    match std::env::current_dir() {
+        Ok(here) if here == path => here,
+        _ => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+    }
 }
 
 /// Whether two paths lead to the same folder: home folders are often reached through a link.

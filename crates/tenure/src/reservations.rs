@@ -194,11 +194,60 @@ impl Reservations {
             .find(|lease| lease.holder.id == *me && writes(&lease.mode))
     }
 
+    /// Whether a reservation of `me` covers the file, or everything in the folder, for writing.
+    pub fn lets_write(&self, target: &Target, me: &HolderId) -> bool {
+        let name = target.name();
+        if !target.is_folder() {
+            return self.for_writing(name, me).is_some();
+        }
+        // A name in the folder that only a pattern for everything there covers.
+        let any = match name {
+            "." => "**".to_owned(),
+            name => format!("{name}/**"),
+        };
+        self.for_writing(&any, me).is_some()
+    }
+
     /// The reservations of this holder that have not ended.
     pub fn of<'a>(&'a self, holder: &'a HolderId) -> impl Iterator<Item = &'a Lease> {
         self.leases
             .iter()
             .filter(|(lease, verdict)| lease.holder.id == *holder && verdict.ended().is_none())
             .map(|(lease, _)| lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::{Acquired, Forced, Token};
+
+    use super::*;
+    use crate::{Config, StoreUrl};
+
+    #[test]
+    fn one_reservation_of_a_holder_can_be_ended_by_force() {
+        let tenure = Tenure::open(&StoreUrl::Memory, Config::default()).unwrap();
+        let reserve = |path: &str| {
+            let ask = tenure.reserve(PathSet::parse([path]).unwrap());
+            match ask.named("one").unwrap().acquire().unwrap() {
+                Acquired::Granted(guard) => {
+                    let lease = guard.lease().clone();
+                    guard.leave_standing();
+                    lease
+                }
+                _ => panic!("it is free"),
+            }
+        };
+        let (first, second) = (reserve("a"), reserve("b"));
+        let by = HolderId::parse("person").unwrap();
+        let force = |lease: &Lease| {
+            let store = tenure.store();
+            store.force_one(&lease.grant(), &by, None, call_deadline())
+        };
+        assert!(matches!(force(&first), Ok(Forced::Freed(freed)) if freed.len() == 1));
+        assert!(matches!(force(&first), Ok(Forced::NotHeld)));
+        let left = tenure.reservations().unwrap();
+        let left: Vec<Token> = left.all().iter().map(|(lease, _)| lease.token).collect();
+        assert_eq!(left, [second.token]);
     }
 }

@@ -373,6 +373,18 @@ impl TaskGuard {
         guards.find_map(Guard::loss)
     }
 
+    /// Until when all its leases may be trusted; see [`Guard::trusted_until`].
+    pub fn trusted_until(&self) -> Option<Duration> {
+        let guards = self.guards.iter().flat_map(Guards::all);
+        guards.filter_map(Guard::trusted_until).min()
+    }
+
+    /// How a lease was lost, if one was, or if one can't be trusted any more; see [`Guard::lost_by_now`].
+    pub fn lost_by_now(&self) -> Option<Arc<Loss>> {
+        let mut guards = self.guards.iter().flat_map(Guards::all);
+        guards.find_map(Guard::lost_by_now)
+    }
+
     /// Ends the work, if no other runner got the task meanwhile (G7), and gives back what was held for
     /// it: the section too, when nothing is left to do in it.
     pub fn finish(mut self, change: &Change) -> Result<Changed, Error> {

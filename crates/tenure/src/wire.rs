@@ -59,7 +59,7 @@ pub use self::ledger::{
 };
 pub use self::project::{CompletionsJson, ManualJson, ProjectJson, SetupJson, ShellLibraryJson};
 pub use self::reservation::{CheckedPathJson, ReservationJson};
-pub use self::store::{StoreCheckJson, StoreCopyJson, StoreMemberJson};
+pub use self::store::{StoreCheckJson, StoreCopyJson, StoreMemberJson, StoreRepairJson};
 pub use self::sync::{
     SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson, SyncRestoreJson,
     SyncStatusJson,

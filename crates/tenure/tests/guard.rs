@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::{Acquired, Cancel, Config, Guard, Loss, StoreUrl, Tenure};
@@ -107,6 +107,47 @@ fn a_lease_taken_away_by_force_is_noticed_at_once() {
     let (tell, told) = mpsc::channel();
     held.on_lost(move || tell.send(()).unwrap());
     told.try_recv().unwrap();
+}
+
+#[test]
+fn a_database_that_is_replaced_costs_the_lease_long_before_it_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenure = open(dir.path());
+    let hour = Duration::from_secs(3600);
+    let held = granted(tenure.ask("build").unwrap().ttl(hour).acquire().unwrap());
+    let (tell, told) = mpsc::channel();
+    held.on_lost(move || tell.send(()).unwrap());
+    let path = dir.path().join("tenure.db");
+    std::fs::rename(&path, dir.path().join("old.db")).unwrap();
+    std::fs::write(&path, "").unwrap();
+    told.recv_timeout(LONG).unwrap();
+    let loss = held.loss().unwrap();
+    assert!(
+        matches!(&*loss, Loss::NotRenewed(Some(error)) if error.to_string().contains("replaced")),
+        "{loss:?}"
+    );
+}
+
+#[test]
+fn a_guard_may_be_released_by_what_is_told_of_its_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenure = open(dir.path());
+    let hour = Duration::from_secs(3600);
+    let held = granted(tenure.ask("build").unwrap().ttl(hour).acquire().unwrap());
+    let key = held.key().clone();
+    let (tell, told) = mpsc::channel();
+    let slot = Arc::new(Mutex::new(None::<Guard>));
+    let in_callback = Arc::clone(&slot);
+    held.on_lost(move || {
+        let guard = in_callback.lock().unwrap().take().unwrap();
+        tell.send(guard.release().is_ok()).unwrap();
+    });
+    *slot.lock().unwrap() = Some(held);
+    let by = HolderId::parse("admin").unwrap();
+    let other = open(dir.path());
+    let forced = other.store().force(&key, None, &by, None, soon()).unwrap();
+    assert!(matches!(forced, Forced::Freed(_)));
+    assert!(told.recv_timeout(LONG).unwrap());
 }
 
 #[test]

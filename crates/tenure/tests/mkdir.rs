@@ -11,6 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tenure::{Acquired, Config, Error, Guard, Loss, StoreUrl, Tenure};
+use tenure_testkit::lock_folder;
 
 /// Polling once an hour: only a wake-up can end a test in time.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -49,7 +50,7 @@ fn loss_after(action: impl Fn(&Path)) -> Option<Arc<Loss>> {
 
 #[test]
 fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
-    let loss = loss_after(|lock| fs::remove_dir_all(lock).unwrap());
+    let loss = loss_after(|lock| lock_folder::remove(lock).unwrap());
     assert!(
         matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.is_empty()),
         "{loss:?}"
@@ -63,7 +64,7 @@ fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
         let other = lock.with_extension("x");
         fs::create_dir(&other).unwrap();
         fs::write(other.join("pid"), "1\n").unwrap();
-        fs::remove_dir_all(lock).unwrap();
+        lock_folder::remove(lock).unwrap();
         fs::rename(other, lock).unwrap();
     });
     // The guard may look between the removal and the rename.

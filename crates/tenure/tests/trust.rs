@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tenure::{Acquired, Config, Guard, Loss, MemoryStore, Tenure};
 use tenure_core::{
     Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery, HolderId,
-    Key, Lease, Reap, Reaped, Released, Renewed, Snapshot, Store, StoreError, Ticket, Token,
-    Waited, Watched, Withdrawn,
+    Key, Lease, PathPattern, Reap, Reaped, Released, Renewed, Snapshot, Store, StoreError, Ticket,
+    Token, Waited, Watched, Withdrawn,
 };
 
 /// Longer than any test should take: a guard against hanging, not a measure.
@@ -71,6 +71,15 @@ impl Store for Hangs {
         self.inner.release_all(grants, by)
     }
 
+    fn release_paths(
+        &self,
+        grant: &Grant,
+        paths: &[PathPattern],
+        by: Instant,
+    ) -> Result<Released, StoreError> {
+        self.inner.release_paths(grant, paths, by)
+    }
+
     fn withdraw_all(
         &self,
         claims: &[Claim],
@@ -108,6 +117,16 @@ impl Store for Hangs {
         by: Instant,
     ) -> Result<Forced, StoreError> {
         self.inner.force(key, of, forced_by, reason, by)
+    }
+
+    fn force_one(
+        &self,
+        grant: &Grant,
+        forced_by: &HolderId,
+        reason: Option<&str>,
+        by: Instant,
+    ) -> Result<Forced, StoreError> {
+        self.inner.force_one(grant, forced_by, reason, by)
     }
 
     fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError> {

@@ -62,7 +62,7 @@ impl Clone {
         git(dir, &["clone", "-q", &hub, name]);
         let (project, _) = Project::init(&dir.join(name)).unwrap();
         let tenure = prepare(
-            &project.folder().join("tenure.db"),
+            &project.state().join("tenure.db"),
             &Size {
                 pending: tasks,
                 completed: 0,

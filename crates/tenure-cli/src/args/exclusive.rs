@@ -69,9 +69,9 @@ pub(crate) struct Place {
 /// The holder that takes the lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Who {
-    /// The name of the tool that holds it
-    #[arg(long, value_name = "NAME")]
-    pub(crate) holder: String,
+    /// The name of the tool that holds it, like --as
+    #[arg(long = "holder", value_name = "NAME")]
+    pub(crate) tool: Option<String>,
     /// The tool's version
     #[arg(long, value_name = "V")]
     pub(crate) version: Option<String>,

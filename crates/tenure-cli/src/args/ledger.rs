@@ -189,7 +189,7 @@ pub(crate) struct Log {
     /// Only events of the last D, for example 2h
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     pub(crate) since: Option<Duration>,
-    /// Only the newest N [default: all]
+    /// Only the newest N; 0 for all [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     /// Wait for new events

@@ -40,7 +40,7 @@ pub(crate) enum SyncCommand {
     /// Show who changed which task, and when
     #[command(after_help = "Example: tenure sync log -n 50")]
     Log {
-        /// Show at most this many commits
+        /// Show at most this many commits; 0 for all
         #[arg(short = 'n', long, value_name = "N", default_value = "20")]
         limit: usize,
     },

@@ -33,7 +33,7 @@ not while another runner holds it (exit 6). In another clone it stays as long as
 a task is in it."
     )]
     Rm {
-        /// Its name, its id, or a unique prefix of its id
+        /// Its name or its whole id
         #[arg(value_name = "NAME")]
         section: String,
         /// Move its tasks to this section, by name or id; '' leaves them without one
@@ -91,6 +91,10 @@ changes and tenure exits with 7.")]
     #[command(after_help = "Examples:
   tenure tasks next --as agent-1
   ID=$(tenure tasks next --as agent-1 --quiet --wait 10m)
+  tenure tasks next --as agent-1 --resume
+
+A runner that works on a task already gets a second one. With --resume it gets
+the one that it has, under a lease that lasts anew, as after a restart.
 
 A task is ready when its dependencies are done, it is not locked, and its
 section is free or yours. The best is the one with the highest priority, then
@@ -281,6 +285,9 @@ pub(crate) struct Update {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Next {
+    /// Print the task that this runner works on already, if there is one, and renew its locks
+    #[arg(long)]
+    pub(crate) resume: bool,
     /// How long the lease lasts unless it is renewed [default: locking.taskTimeout, 60m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,

@@ -1,14 +1,14 @@
 //! `tenure ask`: ask a holder to release a key.
 
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 use tenure::wire::{ErrorCode, GrantJson, RequestJson};
-use tenure::{Target, Tenure, WorkTree, call_deadline};
+use tenure::{BadPath, Target, Tenure, WorkTree, call_deadline};
 use tenure_core::{Event, HolderId, Key, Lease, Token};
+use tenure_host::files::{atomic, beneath};
 
 use crate::answer::{Answer, Failure, remark, report_event, to_value};
 use crate::args::{Global, Request};
@@ -91,7 +91,7 @@ fn wanted(tenure: &Tenure, what: &str) -> Result<(Key, Vec<Lease>), Failure> {
             return Ok((key.clone(), leases));
         }
     }
-    let target = target(what);
+    let target = target(what)?;
     let covers = |lease: &Lease| {
         let target = target.as_ref();
         target.is_some_and(|target| target.is_reserved_by(&lease.mode))
@@ -109,10 +109,15 @@ fn wanted(tenure: &Tenure, what: &str) -> Result<(Key, Vec<Lease>), Failure> {
 }
 
 /// The file or folder that a caller named, if it is in a work tree.
-pub(crate) fn target(path: &str) -> Option<Target> {
-    let project = context::find_project().ok()?;
-    let tree = WorkTree::find(&context::start().ok()?, project.as_ref());
-    tree.ok()??.target(Path::new(path)).ok()
+pub(crate) fn target(path: &str) -> Result<Option<Target>, Failure> {
+    let project = context::find_project()?;
+    let tree = WorkTree::find(&context::start()?, project.as_ref())?;
+    match tree.map(|tree| tree.target(Path::new(path))) {
+        Some(Ok(target)) => Ok(Some(target)),
+        Some(Err(error @ BadPath::Io { .. })) => Err(error.into()),
+        // What can't be a path of the work tree may be a key.
+        Some(Err(_)) | None => Ok(None),
+    }
 }
 
 /// What the holders of these leases are asked. Best effort: a store that keeps no history knows nothing.
@@ -147,19 +152,21 @@ pub(crate) fn told_with_paths(event: &Event, leases: &[&Lease]) -> String {
 }
 
 /// The file in which a running command finds what it is asked. It does not exist before the first request.
-pub(crate) struct AskedFile(PathBuf);
+///
+/// It is beside the store, and has the name of this process's liveness lock. So no other process can take its name
+/// first, and what a killed process leaves behind is removed with its lock.
+pub(crate) struct AskedFile(Option<PathBuf>);
 
 impl AskedFile {
-    /// That of the command which runs under this token.
-    pub(crate) fn new(token: Token) -> Self {
-        let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
-        let folder = folder.map_or_else(std::env::temp_dir, PathBuf::from);
-        Self(folder.join(format!("tenure-asked-{}-{token}", std::process::id())))
+    /// That of the command which runs under a lease of this process.
+    pub(crate) fn new(tenure: &Tenure) -> Self {
+        Self(tenure.asked_file())
     }
 
     /// The variable that names it.
-    pub(crate) fn variable(&self) -> (&'static str, String) {
-        ("TENURE_ASKED", self.0.to_string_lossy().into_owned())
+    pub(crate) fn variable(&self) -> Option<(&'static str, String)> {
+        let path = self.0.as_ref()?;
+        Some(("TENURE_ASKED", path.to_string_lossy().into_owned()))
     }
 
     /// What to do with a request: it is written to the file, one JSON object in each line, and reported.
@@ -168,15 +175,12 @@ impl AskedFile {
         let mut file = None;
         move |event| {
             let json = to_value(&RequestJson::from(&event));
-            // A new file of our own: another user may have put something there.
-            if file.is_none() {
-                let mut options = OpenOptions::new();
-                let made = options
-                    .append(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(&path);
-                file = made.ok();
+            // A new file of our own, for nobody else to read.
+            if file.is_none()
+                && let Some(path) = &path
+            {
+                let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+                file = beneath::open(path, how, Mode::RUSR | Mode::WUSR).ok();
             }
             if let Some(file) = &mut file {
                 let _ = file.write_all(format!("{json}\n").as_bytes());
@@ -192,6 +196,8 @@ impl AskedFile {
 
 impl Drop for AskedFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if let Some(path) = &self.0 {
+            let _ = atomic::unlink(path);
+        }
     }
 }

@@ -192,14 +192,15 @@ fn open(before: &[String]) -> Option<Tenure> {
     if let Some(dir) = value("-C") {
         std::env::set_current_dir(dir).ok()?;
     }
-    let url = match value("--store") {
-        Some(url) => StoreUrl::parse(url).ok()?,
-        None => match context::chosen_url(&crate::args::Global::default()).ok()? {
-            Some(url) => url,
-            None => context::find_project().ok()??.store(),
-        },
+    let chosen = match value("--store") {
+        Some(url) => Some(StoreUrl::parse(url).ok()?),
+        None => context::chosen_url(&crate::args::Global::default()).ok()?,
     };
-    Tenure::open_read_only(&url, Config::default()).ok()
+    let (config, open) = (Config::default(), Tenure::open_read_only);
+    match chosen {
+        Some(url) => open(&url, config).ok(),
+        None => context::find_project().ok()??.read_store(config, open).ok(),
+    }
 }
 
 /// The keys that are or were held, with what is known of them.

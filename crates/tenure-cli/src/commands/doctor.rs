@@ -172,6 +172,7 @@ fn command(place: &Place, remedy: &Remedy) -> String {
             "tenure ledger verify --dir {}",
             words::quoted_bytes(from_here(root).as_os_str())
         ),
+        Remedy::DropGitLock(_) => "tenure doctor --fix".to_owned(),
         Remedy::Command(text) => text.clone(),
         Remedy::Advice(text) => return text.clone(),
     };
@@ -203,6 +204,12 @@ fn report(place: &Place, fixed: &Fixed) -> Vec<String> {
             lines.extend(fixed.lock.iter().map(|lock| {
                 format!("  Removed the ledger lock of {lock}: its process has exited")
             }));
+            lines.extend(
+                fixed
+                    .removed
+                    .iter()
+                    .map(|path| format!("  Removed {}: its process has exited", path.display())),
+            );
             if lines.len() == 1 {
                 lines.push("  Nothing was left to do.".to_owned());
             }
@@ -232,7 +239,9 @@ fn fixed_json(place: &Place, overview: &Overview, fixed: &Fixed) -> FixedJson {
         removed: fixed
             .lock
             .as_ref()
-            .map(|lock| lock.path.display().to_string()),
+            .map(|lock| &lock.path)
+            .or(fixed.removed.as_ref())
+            .map(|path| path.display().to_string()),
         error: fixed.ended.as_ref().err().map(ToString::to_string),
     }
 }

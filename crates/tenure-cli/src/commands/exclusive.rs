@@ -85,8 +85,12 @@ fn refuse_second(place: &Place) -> Result<(), Failure> {
     };
     let ours = folder(place)?;
     for other in project.exclusive_lock_folders() {
+        // Not ours: the check removes a stale lock, and the claim swaps it for its own instead.
+        if other == ours {
+            continue;
+        }
         let check = should_skip_database(&other);
-        if other == ours || !check.skips() {
+        if !check.skips() {
             continue;
         }
         let by = match &check {
@@ -118,10 +122,19 @@ fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure,
     Ok(Tenure::open_exclusive(&folder(place)?, version, config)?)
 }
 
-fn ask<'a>(tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Failure> {
+/// The name that the lock is held under.
+fn name<'a>(global: &'a Global, who: &'a Who) -> Result<&'a str, Failure> {
+    let name = who.tool.as_deref().or(global.holder.as_deref());
+    name.ok_or_else(|| {
+        let message = "the lock file names its holder: give --holder NAME, or --as NAME";
+        Failure::new(ErrorCode::Usage, message)
+    })
+}
+
+fn ask<'a>(global: &Global, tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Failure> {
     let ask = tenure
         .ask(KEY)?
-        .named(&who.holder)?
+        .named(name(global, who)?)?
         .within(context::within(tenure));
     Ok(match who.wait {
         Some(limit) if !limit.is_zero() => waiting::wait_for(ask, limit),
@@ -136,7 +149,7 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
         Some(pid) => pid,
         None => calling_process()?,
     };
-    let ask = ask(&tenure, &asked.who)?.tied_to(Tie::Process(pid));
+    let ask = ask(global, &tenure, &asked.who)?.tied_to(Tie::Process(pid));
     let mut signals = Signals::catch()?;
     let held = waiting::acquire(global, &tenure, KEY, ask, &mut signals)?;
     let lease = held.lease().clone();
@@ -297,10 +310,10 @@ fn run_under(global: &Global, asked: &Run) -> Result<Answer, Failure> {
     )?;
     refuse_second(&asked.who.place)?;
     let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
-    let ask = ask(&tenure, &asked.who)?;
+    let ask = ask(global, &tenure, &asked.who)?;
     // The command inherits the holder's name, so that tenure commands in it may use the lock.
     let global = Global {
-        holder: Some(asked.who.holder.clone()),
+        holder: Some(name(global, &asked.who)?.to_owned()),
         ..global.clone()
     };
     run::run_holding(&global, &tenure, KEY, ask, &program, &asked.running)

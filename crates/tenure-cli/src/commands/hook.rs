@@ -22,7 +22,8 @@ use std::time::Duration;
 use tenure::config::Release;
 use tenure::wire::ErrorCode;
 use tenure::{
-    Acquired, Busy, Lease, PathPattern, PathSet, Project, Reservations, Tenure, call_deadline,
+    Acquired, Busy, Lease, PathPattern, PathSet, Project, Reservations, Sessions, Tenure,
+    call_deadline, who,
 };
 use tenure_agents::event::{BadEvent, Event, What};
 use tenure_agents::reply::Reply;
@@ -44,32 +45,84 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 /// How long a reservation lasts unless the session goes on working.
 const TTL: Duration = Duration::from_secs(10 * 60);
 
-pub(crate) fn hook(global: &Global, hook: &Hook) -> Answer {
+/// Answers a hook. `early` is what is wrong already: the holder's name, or the folder.
+pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answer {
     let tool = hook.tool.into();
     let timer = Timer::start(tool);
     let reply = match read(tool) {
         Ok(event) => {
             timer.is_about(&event);
-            match Session::find(global, hook, &event) {
-                Ok(None) => Reply::go_on(tool, &event.name, &event.what, None),
-                Ok(Some(session)) => {
-                    timer.is_strict(session.is_strict());
-                    match session.answer(&event) {
-                        Ok(reply) => reply,
-                        Err(failure) => timer.failed(&failure),
-                    }
-                }
-                Err(failure) => timer.failed(&failure),
-            }
+            let answered = match early {
+                Some(failure) => Err(failure),
+                None => Session::find(global, hook, &event),
+            };
+            let answered = answered.and_then(|sessions| {
+                timer.is_strict(sessions.iter().any(Session::is_strict));
+                answer(tool, &sessions, &event)
+            });
+            answered.unwrap_or_else(|failure| {
+                timer.is_strict(is_strict_around(Some(&event)));
+                timer.failed(&failure)
+            })
         }
         Err(Unread::Edit(why)) => {
-            timer.is_strict(here_is_strict());
+            timer.is_strict(is_strict_around(None));
             timer.is_before_edit();
             timer.failed(&why)
         }
         Err(Unread::Other(why)) => timer.failed(&why),
     };
     Answer::silent(Exit::Other(timer.answer(&reply)))
+}
+
+/// Answers for every project that the event is about. An edit that one of them refuses reserves nothing in the others.
+fn answer(tool: Tool, sessions: &[Session<'_>], event: &Event) -> Result<Reply, Failure> {
+    let mut notes = Vec::new();
+    let mut reserved: Vec<(Tenure, Vec<Lease>)> = Vec::new();
+    let undo = |reserved: &[(Tenure, Vec<Lease>)]| {
+        let mut each = reserved.iter();
+        each.try_for_each(|(tenure, leases)| give_back(tenure, leases))
+    };
+    for session in sessions {
+        match session.answer(event) {
+            Ok(Said::Nothing) => {}
+            Ok(Said::Note(note)) => notes.push(note),
+            Ok(Said::Reserved(tenure, leases)) => reserved.push((tenure, leases)),
+            Ok(Said::Refused(reason)) => {
+                undo(&reserved)?;
+                return Ok(Reply::refuse(tool, &reason));
+            }
+            Err(failure) => {
+                if session.is_strict() {
+                    undo(&reserved)?;
+                }
+                return Err(failure);
+            }
+        }
+    }
+    let note = (!notes.is_empty()).then(|| notes.join("\n"));
+    let reply = Reply::go_on(tool, &event.name, &event.what, note.as_deref());
+    Ok(match event.what {
+        // The model has to hear of it, whether or not the agent passes notes on.
+        What::AfterEdit(_) if notes.iter().any(|note| note.starts_with(TOO_LATE)) => {
+            Reply { err: note, ..reply }
+        }
+        _ => reply,
+    })
+}
+
+/// How a note begins about an edit that should not have been made.
+const TOO_LATE: &str = "You have edited a file that you must not edit.";
+
+/// What a session has to say about an event in one project.
+enum Said {
+    Nothing,
+    /// Something for the model.
+    Note(String),
+    /// The files are reserved, with these new leases.
+    Reserved(Tenure, Vec<Lease>),
+    /// The edit must not happen.
+    Refused(String),
 }
 
 /// Why there is no event.
@@ -107,32 +160,37 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// The session, if it works in a project: that of the agent's folder, or else that of a file which it edits.
-    fn find(global: &'a Global, hook: &Hook, event: &Event) -> Result<Option<Self>, Failure> {
-        let here = context::start()?;
-        let folder = event
-            .folder
-            .as_ref()
-            .map_or_else(|| here.clone(), |folder| here.join(folder));
-        let (What::BeforeEdit(edited) | What::AfterEdit(edited)) = &event.what else {
-            return Self::within(global, hook, event, &folder, Vec::new());
+    /// The session in each project that the event is about: that of the agent's folder, and those of files that it edits
+    /// elsewhere.
+    fn find(global: &'a Global, hook: &Hook, event: &Event) -> Result<Vec<Self>, Failure> {
+        let here = context::start();
+        let folder = match (&event.folder, here) {
+            (Some(folder), Err(_)) if folder.is_absolute() => folder.clone(),
+            (Some(folder), here) => here?.join(folder),
+            (None, here) => here?,
         };
-        let edited: Vec<PathBuf> = edited.iter().map(|file| folder.join(file)).collect();
-        let there = edited.iter().filter_map(|file| {
-            let mut above = file.ancestors().skip(1);
-            above.find(|folder| folder.is_dir()).map(Path::to_owned)
-        });
-        for folder in std::iter::once(folder.clone()).chain(there) {
-            let session = Self::within(global, hook, event, &folder, edited.clone())?;
-            let is_about = |session: &Self| {
-                let mut paths = edited.iter().map(|file| session.files.path(file));
-                paths.any(|path| !matches!(path, Ok(None)))
-            };
-            if session.as_ref().is_some_and(is_about) {
-                return Ok(session);
+        let (What::BeforeEdit(edited) | What::AfterEdit(edited)) = &event.what else {
+            let session = Self::within(global, hook, event, &folder)?;
+            return Ok(session.into_iter().collect());
+        };
+        let mut left: Vec<PathBuf> = edited.iter().map(|file| folder.join(file)).collect();
+        let there: Vec<PathBuf> = left.iter().filter_map(|file| existing(file)).collect();
+        let mut sessions = Vec::new();
+        for folder in std::iter::once(folder).chain(there) {
+            if left.is_empty() {
+                break;
+            }
+            if let Some(mut session) = Self::within(global, hook, event, &folder)? {
+                let is_about = |file: &PathBuf| !matches!(session.files.path(file), Ok(None));
+                let (about, others) = left.into_iter().partition(is_about);
+                left = others;
+                session.edited = about;
+                if !session.edited.is_empty() {
+                    sessions.push(session);
+                }
             }
         }
-        Ok(None)
+        Ok(sessions)
     }
 
     /// The session as it is seen from this folder.
@@ -141,7 +199,6 @@ impl<'a> Session<'a> {
         hook: &Hook,
         event: &Event,
         folder: &Path,
-        edited: Vec<PathBuf>,
     ) -> Result<Option<Self>, Failure> {
         let Some(project) = Project::find(folder, context::home().as_deref())? else {
             return Ok(None);
@@ -151,12 +208,15 @@ impl<'a> Session<'a> {
         };
         let config = context::config(Some(&project))?;
         let tool = Tool::from(hook.tool);
-        let holder = context::given_name(global).unwrap_or_else(|| tool.holder(&event.session));
+        let holder = match context::given_name(global) {
+            Some(name) => HolderId::parse_new(name)?,
+            None => who::session(tool.name(), &event.session)?,
+        };
         Ok(Some(Self {
             global,
             tool,
-            holder: HolderId::parse_new(holder)?,
-            edited,
+            holder,
+            edited: Vec::new(),
             files,
             config,
             project,
@@ -172,43 +232,43 @@ impl<'a> Session<'a> {
         self.config.guard.release(self.files.are_linked())
     }
 
-    fn answer(&self, event: &Event) -> Result<Reply, Failure> {
-        let go_on = |note: Option<&str>| Reply::go_on(self.tool, &event.name, &event.what, note);
+    fn answer(&self, event: &Event) -> Result<Said, Failure> {
         let files = self.edited.iter().map(|file| self.files.path(file));
         let files: Result<Vec<_>, Failure> = files.collect();
         let files: Vec<String> = files?.into_iter().flatten().collect();
         // A file outside the repository is no concern of others.
         if files.is_empty() && matches!(event.what, What::BeforeEdit(_)) {
-            return Ok(go_on(None));
+            return Ok(Said::Nothing);
         }
         let tenure = self.open()?;
+        // A folder that can't be written costs the session its name in git, not its edits.
+        let sessions = Sessions::of(&self.project);
+        let _ = match event.what {
+            What::SessionEnd => sessions.forget(&self.holder),
+            _ => sessions.record(&self.holder),
+        };
         let own = tenure.reservations_by(&self.holder)?;
         match &event.what {
-            What::BeforeEdit(_) => {
-                if let Some(reason) = self.reserve(&tenure, &own, &files)? {
-                    return Ok(Reply::refuse(self.tool, &reason));
+            What::BeforeEdit(_) => match self.reserve(&tenure, &own, &files)? {
+                Err(reason) => return Ok(Said::Refused(reason)),
+                Ok(new) => {
+                    self.keep(&tenure, &own, &files)?;
+                    return Ok(Said::Reserved(tenure, new));
                 }
-                self.keep(&tenure, &own, &files)?;
-            }
+            },
             What::AfterEdit(_) => {
-                let reason = self.reserve(&tenure, &own, &files)?;
+                let reserved = self.reserve(&tenure, &own, &files)?;
                 self.keep(&tenure, &own, &files)?;
-                if let Some(reason) = reason {
-                    let note = format!("You have edited a file that you must not edit. {reason}");
-                    return Ok(Reply {
-                        err: Some(note.clone()),
-                        ..go_on(Some(&note))
-                    });
-                }
-                if let Some(note) = self.asked(&tenure, &own) {
-                    return Ok(go_on(Some(&note)));
-                }
+                let note = match reserved {
+                    Err(reason) => Some(format!("{TOO_LATE} {reason}")),
+                    Ok(_) => self.asked(&tenure, &own),
+                };
+                return Ok(note.map_or(Said::Nothing, Said::Note));
             }
             What::Work => {
                 self.keep(&tenure, &own, &[])?;
-                if let Some(note) = self.asked(&tenure, &own) {
-                    return Ok(go_on(Some(&note)));
-                }
+                let note = self.asked(&tenure, &own);
+                return Ok(note.map_or(Said::Nothing, Said::Note));
             }
             What::TurnEnd => match self.release() {
                 // Only the end of the session ends it.
@@ -224,7 +284,7 @@ impl<'a> Session<'a> {
                 give_back(&tenure, own.filter(|lease| !lease.holder.binding.is_kept()))?;
             }
         }
-        Ok(go_on(None))
+        Ok(Said::Nothing)
     }
 
     /// What other holders ask the session for.
@@ -245,13 +305,13 @@ impl<'a> Session<'a> {
     }
 
     fn open(&self) -> Result<Tenure, Failure> {
-        let url = match context::chosen_url(self.global)? {
-            Some(url) => url,
-            None => self.project.store(),
-        };
+        let (chosen, config) = (context::chosen_url(self.global)?, self.config.clone());
         // Nothing of ours may show in git; see `context::project`.
         let _ = self.project.create();
-        Ok(Tenure::open_for_locks(&url, self.config.clone())?)
+        Ok(match chosen {
+            Some(url) => Tenure::open_for_locks(&url, config)?,
+            None => self.project.open_store(config, Tenure::open_for_locks)?,
+        })
     }
 
     /// Reserves the files that the session does not have yet: all of them, or none and why.
@@ -260,7 +320,7 @@ impl<'a> Session<'a> {
         tenure: &Tenure,
         own: &Reservations,
         files: &[String],
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Result<Vec<Lease>, String>, Failure> {
         let mut new = Vec::new();
         let is_missing = |file: &&String| own.for_writing(file, &self.holder).is_none();
         for file in files.iter().filter(is_missing) {
@@ -268,11 +328,11 @@ impl<'a> Session<'a> {
                 Ok(lease) => new.push(lease),
                 Err(busy) => {
                     give_back(tenure, &new)?;
-                    return Ok(Some(self.reason(tenure, file, &busy)));
+                    return Ok(Err(self.reason(tenure, file, &busy)));
                 }
             }
         }
-        Ok(None)
+        Ok(Ok(new))
     }
 
     fn acquire(&self, tenure: &Tenure, file: &str) -> Result<Result<Lease, Box<Busy>>, Failure> {
@@ -430,10 +490,35 @@ fn give_back<'l>(
     Ok(())
 }
 
-/// Whether the guard is strict where the agent started the hook, if its input does not tell where it works.
-fn here_is_strict() -> bool {
-    let project = context::find_project();
-    project.ok().flatten().is_some_and(|project| {
-        context::config(Some(&project)).is_ok_and(|config| config.guard.strict)
-    })
+/// The nearest folder above a file that exists.
+fn existing(file: &Path) -> Option<PathBuf> {
+    let mut above = file.ancestors().skip(1);
+    above.find(|folder| folder.is_dir()).map(Path::to_owned)
+}
+
+/// Whether the guard is strict where the agent works, as far as that can be told when something is broken: in a project
+/// of its folder, of the files that it edits, or of the folder that the hook runs in.
+fn is_strict_around(event: Option<&Event>) -> bool {
+    let here = std::env::current_dir().ok();
+    let agent = event.and_then(|event| event.folder.clone());
+    let edited = match event.map(|event| &event.what) {
+        Some(What::BeforeEdit(edited) | What::AfterEdit(edited)) => edited.as_slice(),
+        _ => &[],
+    };
+    let edited = edited.iter().filter_map(|file| {
+        let base = agent.as_ref().or(here.as_ref());
+        existing(&base.map_or_else(|| file.clone(), |base| base.join(file)))
+    });
+    let folders: Vec<PathBuf> = edited.chain(agent.clone()).chain(here.clone()).collect();
+    let home = context::home();
+    let settings = folders.iter().filter_map(|folder| {
+        let project = Project::find(folder, home.as_deref()).ok().flatten();
+        project.as_ref().map(Project::settings_folder).or_else(|| {
+            let mut places = folder.ancestors().map(|above| above.join(".tenure"));
+            places.find(|place| place.is_dir())
+        })
+    });
+    let settings: Vec<PathBuf> = settings.collect();
+    let is_strict = |settings: &Path| tenure::Config::is_strict(home.as_deref(), Some(settings));
+    settings.iter().any(|settings| is_strict(settings))
 }

@@ -42,9 +42,9 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
         };
         Failure::new(ErrorCode::Io, message)
     })?;
-    let complete = !new && project.folder().join("tenure.db").exists();
+    let complete = !new && project.has_store();
     // Creates the database now, so that a problem with it is reported by this command.
-    let tenure = Tenure::open_for_locks(&project.store(), context::config(Some(&project))?)?;
+    let tenure = project.open_store(context::config(Some(&project))?, Tenure::open_for_locks)?;
     let folder = project.folder();
     let mut fetched = Fetched::default();
     if !complete {

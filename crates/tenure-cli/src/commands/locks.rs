@@ -57,7 +57,7 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
                 &HistoryQuery {
                     key,
                     since,
-                    limit: Some(limit),
+                    limit: (limit > 0).then_some(limit),
                     ..HistoryQuery::default()
                 },
             )
@@ -409,6 +409,9 @@ fn reason_or_count(event: &Event) -> String {
 /// Finds a key by its name, its id, or a unique prefix of either, among the keys that are held or
 /// waited for.
 fn find(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
+    if let Some(key) = used(tenure, id)? {
+        return Ok(key);
+    }
     let keys: Vec<Key> = tenure
         .store()
         .list(call_deadline())?
@@ -427,9 +430,25 @@ fn find(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     })
 }
 
+/// The key of exactly this name, if it is held or waited for. The other keys of a large store need not be read for it.
+fn used(tenure: &Tenure, name: &str) -> Result<Option<Key>, Failure> {
+    let Ok(key) = Key::parse(name) else {
+        return Ok(None);
+    };
+    let capabilities = tenure.store().capabilities();
+    if !capabilities.any_key {
+        return Ok(None);
+    }
+    let snapshot = tenure.store().inspect(&key, call_deadline())?;
+    Ok((!snapshot.is_idle()).then_some(key))
+}
+
 /// Finds a key by its name or its whole id. A prefix is not enough to take a lease away: it might match another
 /// key than the one that was meant.
 fn exactly(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
+    if let Some(key) = used(tenure, id)? {
+        return Ok(key);
+    }
     let snapshots = tenure.store().list(call_deadline())?;
     let keys: Vec<&Key> = snapshots.iter().map(|snapshot| &snapshot.key).collect();
     let whole = |key: &&&Key| key.as_str() == id;

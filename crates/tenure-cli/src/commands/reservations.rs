@@ -94,7 +94,15 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
         targets.push(tree.target(Path::new(path))?);
     }
     let me = context::caller(global)?;
+    let project = context::find_project().unwrap_or_default();
+    let require = context::config(project.as_ref())?.guard.require;
     let reservations = read(global, &targets)?;
+    let is_own = |target: &Target| {
+        let reservations = reservations.as_ref();
+        reservations.is_some_and(|it| it.lets_write(target, &me))
+    };
+    let unreserved = targets.iter().filter(|target| require && !is_own(target));
+    let unreserved: Vec<&str> = unreserved.map(Target::name).collect();
     let mut refused = Vec::new();
     let mut lines = Vec::new();
     for target in &targets {
@@ -113,7 +121,24 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
         }
     }
     let number = refused.len();
-    let data = json!({ "holder": me, "checked": targets.len(), "refused": refused });
+    let data = json!({
+        "holder": me, "checked": targets.len(), "refused": refused, "unreserved": unreserved,
+    });
+    if number == 0 && !unreserved.is_empty() {
+        let shown = unreserved.iter().take(SHOWN);
+        let mut lines: Vec<String> = shown
+            .map(|path| format!("{path} is not reserved by you, and guard.require is on"))
+            .collect();
+        if unreserved.len() > lines.len() {
+            lines.push(format!(
+                "and {} more: see --json",
+                unreserved.len() - lines.len()
+            ));
+        }
+        return Err(Failure::new(ErrorCode::PermissionDenied, lines.join("\n"))
+            .hint("to reserve it: tenure reserve PATH")
+            .details(data));
+    }
     if number == 0 {
         let text = match targets.as_slice() {
             _ if global.quiet => String::new(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tenure::wire::{AcquiredJson, ErrorCode, RequestJson, ReservationJson};
 use tenure::{PathPattern, PathSet, Tenure, Tie, WorkTree, call_deadline};
-use tenure_core::{Acquired, Busy, HolderId, Key, Lease, Mode, Moment, Released, Renewed};
+use tenure_core::{Busy, HolderId, Lease, Mode, Moment, Released, Renewed};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -30,15 +30,13 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
     } else {
         paths
     };
-    let mode = Mode::from(paths);
+    let mode = Mode::from(paths.clone());
     let tenure = context::open_for_locks(global)?;
     let tie = reserve.pid.map_or(Tie::Nothing, Tie::Process);
-    let key = Key::paths();
     let me = context::caller(global)?;
-    let mut ask = waiting::prepare(global, &tenure, &[key.as_str()], &reserve.request())?
-        .mode(mode.clone())
-        .tied_to(tie)
-        .named(me.as_str())?;
+    let ask = tenure.reserve(paths).tied_to(tie);
+    let mut ask =
+        waiting::complete(global, &tenure, ask, &reserve.request())?.named(me.as_str())?;
     if let Some(why) = &reserve.why {
         ask = ask.command(why.clone());
     }
@@ -95,8 +93,11 @@ fn named(global: &Global) -> String {
 /// The patterns of a command line, from the top of the work tree.
 pub(crate) fn patterns(global: &Global, texts: &[OsString]) -> Result<Vec<PathPattern>, Failure> {
     let tree = work_tree(global)?;
-    let patterns = texts.iter().map(|text| tree.pattern(text));
-    Ok(patterns.collect::<Result<_, _>>()?)
+    let mut patterns = Vec::new();
+    for text in texts {
+        patterns.extend(tree.patterns(text)?);
+    }
+    Ok(patterns)
 }
 
 /// The work tree that the command is in.
@@ -162,9 +163,10 @@ fn release(global: &Global, texts: &[OsString]) -> Result<Answer, Failure> {
     let me = context::caller(global)?;
     let mut released = Vec::new();
     for (lease, named) in mine(&tenure, &me, &wanted)? {
-        keep_the_rest(&tenure, &me, &lease, &named)?;
+        let store = tenure.store();
+        let freed = store.release_paths(&lease.grant(), &named, call_deadline())?;
         // A reservation that ended meanwhile is given back already.
-        if let Released::Freed(_) = tenure.store().release(&lease.grant(), call_deadline())? {
+        if let Released::Freed(_) = freed {
             released.extend(named);
         }
     }
@@ -176,50 +178,6 @@ fn release(global: &Global, texts: &[OsString]) -> Result<Answer, Failure> {
     };
     let data = json!({ "holder": me, "released": released });
     Ok(Answer::new(data, text))
-}
-
-/// Reserves what is left of a reservation, before it is released as a whole. What a holder has already is never in its
-/// way, and it goes before those who wait for it.
-fn keep_the_rest(
-    tenure: &Tenure,
-    me: &HolderId,
-    lease: &Lease,
-    named: &[PathPattern],
-) -> Result<(), Failure> {
-    let Some(paths) = lease.mode.paths() else {
-        return Ok(());
-    };
-    let rest = paths.patterns().iter();
-    let rest: Vec<PathPattern> = rest.filter(|it| !has(named, it)).cloned().collect();
-    if rest.is_empty() {
-        return Ok(());
-    }
-    let rest = PathSet::new(rest)?;
-    let rest = if paths.is_shared() {
-        rest.shared()
-    } else {
-        rest
-    };
-    let left = lease.remaining(&tenure.clock().now()).unwrap_or(lease.ttl);
-    let tie = lease.holder.process();
-    let mut ask = tenure
-        .reserve(rest)
-        .named(me.as_str())?
-        .tied_to(tie.map_or(Tie::Nothing, |process| Tie::Process(process.pid)))
-        .ttl(left.max(tenure::ask::MIN_TTL));
-    if let Some(why) = &lease.holder.command {
-        ask = ask.command(why.clone());
-    }
-    match ask.acquire()? {
-        Acquired::Granted(guard) => {
-            guard.leave_standing();
-            Ok(())
-        }
-        _ => Err(Failure::new(
-            ErrorCode::Locked,
-            format!("the rest of {paths} could not be kept, so nothing was given back: try again"),
-        )),
-    }
 }
 
 fn extend(global: &Global, reserve: &Reserve) -> Result<Answer, Failure> {

@@ -9,9 +9,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
 use tenure::wire::{AcquiredJson, ErrorCode, ErrorJson, LostJson};
-use tenure::{Ask, Guard, Loss, Tenure};
-use tenure_core::{ErrorKind, Key, Lease, Moment, Released, StoreError};
+use tenure::{Ask, CALL_LIMIT, Guard, LEAVE_LIMIT, Loss, Tenure, call_deadline};
+use tenure_core::{ErrorKind, Event, EventKind, HistoryQuery, Lease, Moment, Released, StoreError};
 use tenure_host::Tied;
 
 use crate::answer::{Answer, Failure, complain, report_event, to_value};
@@ -81,10 +82,10 @@ pub(crate) fn run_holding(
     }
 
     let leases: Vec<&Lease> = guard.leases().collect();
-    let asked = AskedFile::new(guard.token());
+    let asked = AskedFile::new(tenure);
     guard.on_asked(asked.writer(global));
     let mut environment = context::environment(global, tenure, &leases, &[]);
-    environment.push(asked.variable());
+    environment.extend(asked.variable());
     let exec = program.exec(&environment);
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
@@ -93,10 +94,14 @@ pub(crate) fn run_holding(
     let rest = running.all_processes.then(|| pipe_with(PipeFlags::CLOEXEC));
     let (rest, writing_end) = rest.transpose()?.unzip();
     let inherited = [tenure.inherited_fd(), writing_end.as_ref().map(AsFd::as_fd)];
-    let tied = exec.and_then(|exec| Tied::exec(&exec, inherited, lent));
+    let tied = exec.and_then(|exec| Tied::exec(&exec, inherited, lent, guard.trusted_until()));
     drop(writing_end);
     let tied = match tied {
         Ok(tied) => tied,
+        Err(_) if guard.lost_by_now().is_some() => {
+            let exit = finish(global, tenure, guard, &signals, None, running)?;
+            return Ok(Answer::silent(exit));
+        }
         Err(error) => {
             let failure = program.not_started(error);
             let _freed = guard.release()?;
@@ -117,7 +122,7 @@ pub(crate) fn run_holding(
     };
     let ended = supervise(global, &mut signals, &command, || guard.start_renewal())?;
     tied.untie();
-    let exit = finish(global, tenure, guard, &signals, ended, running)?;
+    let exit = finish(global, tenure, guard, &signals, Some(ended), running)?;
     if ended.had_terminal {
         repeat_terminal_signal(ended);
     }
@@ -146,20 +151,27 @@ fn report(event: &str, data: &impl Serialize) {
     report_event(&line);
 }
 
-/// Releases the key and returns the exit code.
+/// Releases the key and returns the exit code. `ended` is `None` if the lease was lost before the command was started.
 fn finish(
     global: &Global,
     tenure: &Tenure,
     guard: Guard,
     signals: &Signals,
-    ended: Ended,
+    ended: Option<Ended>,
     running: &RunArgs,
 ) -> Result<Exit, Failure> {
     let leases: Vec<Lease> = guard.leases().cloned().collect();
     let trusted = guard.is_trusted();
     let loss = guard.loss();
     let lost_key = guard.lost_key();
-    let released = waiting::until_signal(signals, || guard.release_all());
+    // A person who pressed Ctrl+C does not wait for a store that does not answer: the lease ends with this process.
+    let signal = ended.and_then(|ended| ended.stop_signal.or(ended.status.signal()));
+    let limit = match signal {
+        Some(SIGINT) => LEAVE_LIMIT,
+        _ => CALL_LIMIT,
+    };
+    let (released, signal) = waiting::until_signal(signals, || guard.release_all_within(limit));
+    let given_up = signal.filter(|_| released.is_err()).map(Exit::signal);
     // The lease that was lost first, or else one that had ended before its release.
     let gone = released.as_ref().ok().and_then(|released| {
         let gone = released
@@ -190,8 +202,12 @@ fn finish(
         // the caller needs the command's own result.
         (None, _, Err(error)) if trusted && !record_is_gone(error) => {
             let what = words::all_of(leases.iter().map(|lease| &lease.key));
+            let code = match given_up {
+                Some(_) => "",
+                None => "; the exit code is the command's",
+            };
             let message = format!(
-                "{what} could not be released: {error}\n  the lease ends with this process; the exit code is the command's"
+                "{what} could not be released: {error}\n  the lease ends with this process{code}"
             );
             if global.json {
                 report("error", &json!({ "key": key, "message": message }));
@@ -203,11 +219,15 @@ fn finish(
         (None, _, Err(_)) => Some(Arc::new(Loss::NotRenewed(released.err()))),
     };
     let Some(loss) = loss else {
+        let Some(ended) = ended else {
+            return Ok(Exit::Lost);
+        };
         let code = ended.status.code();
         let exit = code.map_or_else(
             || Exit::signal(ended.status.signal().unwrap_or(0)),
             Exit::Other,
         );
+        let exit = given_up.unwrap_or(exit);
         if global.json {
             let one = |lease: &Lease| json!({ "key": lease.key, "token": lease.token });
             let mut released = match leases.as_slice() {
@@ -221,15 +241,16 @@ fn finish(
         }
         return Ok(exit);
     };
-    let stopped = if ended.lost {
-        "; its command was stopped"
-    } else {
-        "; its command had just ended"
+    let stopped = match ended {
+        None => "; its command was not started",
+        Some(ended) if ended.lost => "; its command was stopped",
+        Some(_) => "; its command had just ended",
     };
     let now = tenure.clock().now();
     let (why, leases) = match &*loss {
-        Loss::Taken(leases) => (taken(global, &now, &key, leases), leases.as_slice()),
+        Loss::Taken(leases) => (taken(global, tenure, lease, leases), leases.as_slice()),
         Loss::NotRenewed(Some(error)) => (format!("it could not be renewed: {error}"), &[][..]),
+        _ if ended.is_none() => ("its time to live passed first".to_owned(), &[][..]),
         _ => ("it could not be renewed in time".to_owned(), &[][..]),
     };
     let exit = running
@@ -259,17 +280,28 @@ fn finish(
 fn record_is_gone(error: &StoreError) -> bool {
     matches!(
         error.kind,
-        ErrorKind::Damaged | ErrorKind::NotAStore | ErrorKind::NotFound
+        ErrorKind::Damaged | ErrorKind::Gone | ErrorKind::NotAStore | ErrorKind::NotFound
     )
 }
 
-/// Who holds a key that was taken away.
-fn taken(global: &Global, now: &Moment, key: &Key, leases: &[Lease]) -> String {
-    if leases.is_empty() {
-        let history = words::locks_command("history", key.as_str(), global.store.as_deref());
-        return format!("it was taken away (to see by whom: {history})");
+/// What became of a lease that is no longer on record: who holds the key now, or else how it ended.
+pub(crate) fn taken(global: &Global, tenure: &Tenure, lease: &Lease, leases: &[Lease]) -> String {
+    if !leases.is_empty() {
+        return words::holders(&tenure.clock().now(), leases);
     }
-    words::holders(now, leases)
+    let query = HistoryQuery {
+        key: Some(lease.key.clone()),
+        limit: Some(20),
+        ..HistoryQuery::default()
+    };
+    // Only for the words: without the history, it says where to look.
+    let events = tenure.store().history(&query, call_deadline());
+    let expired = |event: &Event| event.token == lease.token && event.kind == EventKind::Expired;
+    if events.is_ok_and(|events| events.iter().any(expired)) {
+        return "it expired before it was renewed".to_owned();
+    }
+    let history = words::locks_command("history", lease.key.as_str(), global.store.as_deref());
+    format!("it was taken away (to see by whom: {history})")
 }
 
 /// If Ctrl+C or Ctrl+\ ended a command that had the terminal, sends the same signal to our own group

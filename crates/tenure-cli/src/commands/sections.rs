@@ -7,6 +7,7 @@ use tenure_core::{Snapshot, Verdict};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::tasks::Sections;
+use crate::commands::tasks::section_to_change;
 use crate::context;
 use crate::table::Table;
 use crate::words;
@@ -33,15 +34,12 @@ fn rm(global: &Global, given: &str, move_to: Option<&str>) -> Result<Answer, Fai
     let tasks = tenure.tasks()?;
     let id_of = |given: &str| match given {
         "" => Ok(String::new()),
-        given => tasks
-            .find_section(given, call_deadline())
-            .map(|found| found.id),
+        given => section_to_change(&tenure, given),
     };
-    let section = tasks.find_section(given, call_deadline())?;
+    let section = section_to_change(&tenure, given)?;
     let move_to = move_to.map(id_of).transpose()?;
     let caller = context::caller(global)?;
-    let deleted =
-        tasks.delete_section(&section.id, move_to.as_deref(), &caller, call_deadline())?;
+    let deleted = tasks.delete_section(&section, move_to.as_deref(), &caller, call_deadline())?;
     let text = if global.quiet {
         String::new()
     } else {

@@ -1,12 +1,15 @@
 //! `tenure setup`
 
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use tenure::wire::{ErrorCode, SetupJson};
 use tenure_agents::tool::Tool;
 use tenure_agents::{diff, merge, section};
-use tenure_board::save::{SaveError, SaveStep, save, sweep};
+use tenure_board::save::{Replaces, SaveError, SaveStep, Saved, save, sweep};
+use tenure_host::files::beneath::{self, Refused};
+use tenure_host::files::fault::explain;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -76,6 +79,11 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         }
         if let Some(tool) = setup.what.tool().filter(|_| !setup.remove) {
             text = format!("{text}\n{}", tool.afterwards());
+            if tool == Tool::Codex
+                && let Some(setting) = sandbox_setting()
+            {
+                text = format!("{text}\n{setting}");
+            }
             if !is_on_path() {
                 text.push_str(
                     "\nBut tenure is not on your PATH, where the agent looks for it: install it, or add its folder.",
@@ -84,6 +92,18 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         }
     }
     Ok(Answer::new(data, text))
+}
+
+/// How Codex lets its commands take locks: its sandbox protects `.git`, where they are.
+fn sandbox_setting() -> Option<String> {
+    let project = context::find_project().ok()??;
+    let state = project.state();
+    let folder = state.to_str().filter(|_| state != project.folder())?;
+    let folder = folder.replace('\\', "\\\\").replace('"', "\\\"");
+    Some(format!(
+        "Its sandbox protects .git, where the locks of this project are. Put this into ~/.codex/config.toml:\n  \
+         [sandbox_workspace_write]\n  writable_roots = [\"{folder}\"]"
+    ))
 }
 
 /// Installs the hooks of the guard, or removes them.
@@ -162,14 +182,13 @@ impl Target {
             |tool| folder.join(tool.file()),
         );
         let path = match name.symlink_metadata() {
-            Ok(_) => name.canonicalize().map_err(|error| {
-                let message = format!(
-                    "{} leads nowhere ({error}): remove or repair it",
-                    name.display()
-                );
-                Failure::new(ErrorCode::Io, message)
-            })?,
-            Err(_) => name.clone(),
+            Ok(_) => beneath::resolve(&name).map_err(|error| unsafe_target(&name, error))?,
+            Err(_) => match beneath::resolve_file(&name) {
+                Err(error) if Refused::of(&error).is_some() => {
+                    return Err(unsafe_target(&name, error));
+                }
+                found => found.unwrap_or_else(|_| name.clone()),
+            },
         };
         Ok(Self { name, path })
     }
@@ -187,7 +206,9 @@ impl Target {
                 format!("{} can't be read ({error})", self.shown()),
             )
         };
-        let file = match self.path.metadata() {
+        let (open, file) = match beneath::open(&self.path, OFlags::RDONLY, Mode::empty())
+            .and_then(|open| open.metadata().map(|known| (open, known)))
+        {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
@@ -201,7 +222,8 @@ impl Target {
             let message = format!("{} {why}: it was left alone", self.shown());
             return Err(Failure::new(ErrorCode::BadConfig, message));
         }
-        let bytes = std::fs::read(&self.path).map_err(failed)?;
+        let mut bytes = Vec::new();
+        open.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
         String::from_utf8(bytes)
             .map(Some)
             .map_err(|_| self.not_understood(&"it is not UTF-8 text"))
@@ -214,6 +236,18 @@ impl Target {
         );
         Failure::new(ErrorCode::BadConfig, message)
     }
+}
+
+/// A link that leads nowhere, or that another user may have put there.
+fn unsafe_target(name: &Path, error: std::io::Error) -> Failure {
+    if Refused::of(&error).is_some() {
+        return explain("opened", name, error).into();
+    }
+    let message = format!(
+        "{} leads nowhere ({error}): remove or repair it",
+        name.display()
+    );
+    Failure::new(ErrorCode::Io, message)
 }
 
 /// The folder that the file is in.
@@ -328,14 +362,26 @@ impl Change<'_> {
                 Failure::new(ErrorCode::Io, message)
             })?;
         }
-        let saved = save(path, new.as_bytes(), |step| match step {
-            SaveStep::Write => Ok(()),
-            SaveStep::Rename => is_same().then_some(()).ok_or_else(changed),
-        });
-        saved.map_err(|error| match error {
+        let old = self
+            .old
+            .as_ref()
+            .map(|old| Replaces::Exactly(old.as_bytes()));
+        let saved = save(
+            path,
+            new.as_bytes(),
+            old.unwrap_or(Replaces::Anything),
+            |step| match step {
+                SaveStep::Write => Ok(()),
+                SaveStep::Rename => is_same().then_some(()).ok_or_else(changed),
+            },
+        );
+        let saved = saved.map_err(|error| match error {
             SaveError::Stopped(failure) => failure,
             error @ SaveError::Io { .. } => Failure::new(ErrorCode::Io, error.to_string()),
         })?;
+        if saved == Saved::Changed {
+            return Err(changed());
+        }
         // What a killed setup left behind.
         let _ = path.parent().map(sweep);
         Ok(())

@@ -3,6 +3,7 @@
 use tenure::plural;
 use tenure::wire::{GrantJson, StatusJson, StoreCountJson};
 use tenure_daemon::DaemonStatus;
+use tenure_daemon::lock::folder_of;
 use tenure_view::StoreView;
 use tenure_view::doctor::{self, Extent, Severity};
 
@@ -23,7 +24,7 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         .count();
     let notes = found.len() - problems;
     let daemon = match &place.project {
-        Some(project) => DaemonStatus::read(&project.folder()),
+        Some(project) => DaemonStatus::read(&folder_of(project)),
         None => Ok(DaemonStatus::NotRunning(None)),
     };
     let daemon = match daemon {
@@ -111,10 +112,17 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
             None => grant.key.to_string(),
         })
         .collect();
-    let mine = if keys.is_empty() {
-        format!("nothing, as {me}")
+    let unread = overview.stores.iter().filter(|store| store.error.is_some());
+    let unread: Vec<String> = unread.map(|store| place.short_url(&store.url)).collect();
+    let mine = match (keys.is_empty(), unread.is_empty()) {
+        (true, true) => format!("nothing, as {me}"),
+        (true, false) => "unknown".to_owned(),
+        (false, _) => format!("{}, as {me}", keys.join(", ")),
+    };
+    let mine = if unread.is_empty() {
+        mine
     } else {
-        format!("{}, as {me}", keys.join(", "))
+        format!("{mine}; {} can't be read", unread.join(" and "))
     };
     lines.push(line("You hold:", mine));
     if !wanted.is_empty() {
@@ -144,5 +152,17 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         problems,
         notes,
     };
-    Ok(Answer::new(data, lines.join("\n")))
+    let text = lines.join("\n");
+    let mut used = overview
+        .stores
+        .into_iter()
+        .filter(|store| Some(&store.url) == place.store());
+    match used.find_map(|store| store.error) {
+        // Without the store that commands use, nothing is known.
+        Some(error) => {
+            let text = format!("{text}\n\n{error}");
+            Err(Failure::from(error).verbatim(text).details(data))
+        }
+        None => Ok(Answer::new(data, text)),
+    }
 }

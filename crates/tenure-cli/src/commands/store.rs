@@ -1,6 +1,7 @@
-//! `tenure store`: examine the store itself, and copy its tasks.
+//! `tenure store`: examine and repair the store itself, and copy its tasks.
 
 mod copy;
+mod repair;
 
 use std::ffi::OsString;
 
@@ -17,6 +18,7 @@ use crate::table::Table;
 pub(crate) fn store(global: &Global, store: Store) -> Result<Answer, Failure> {
     match store {
         Store::Check { url } => check(global, url),
+        Store::Repair(what) => repair::repair(global, &what),
         Store::Copy(both) => copy::copy(global, &both),
     }
 }
@@ -27,6 +29,8 @@ fn check(global: &Global, url: Option<OsString>) -> Result<Answer, Failure> {
         store: url.or_else(|| global.store.clone()),
         ..global.clone()
     };
+    // Before the cluster is asked, so that a password on the command line is refused.
+    let tenure = context::open_existing(&global)?;
     let url = match context::chosen_url(&global)? {
         Some(url) => url,
         None => context::project(&context::start()?)?.store(),
@@ -35,8 +39,6 @@ fn check(global: &Global, url: Option<OsString>) -> Result<Answer, Failure> {
         store: url.to_string(),
         ..StoreCheckJson::default()
     };
-    // Before the cluster is asked, so that a password on the command line is refused.
-    let tenure = context::open_existing(&global)?;
     if let StoreUrl::Etcd(url) = &url {
         Tenure::check_etcd(url, &mut found)?;
     }
@@ -128,10 +130,11 @@ fn shown(found: &StoreCheckJson) -> String {
 }
 
 fn cells(member: &StoreMemberJson) -> [String; 8] {
-    let state = match (&member.error, member.leader) {
-        (Some(_), _) => "unreachable",
-        (None, true) => "leader",
-        (None, false) => "follower",
+    let state = match (&member.error, member.leader, member.has_leader) {
+        (Some(_), ..) => "unreachable",
+        (None, true, _) => "leader",
+        (None, false, Some(false)) => "no leader",
+        (None, false, _) => "follower",
     };
     let unknown = || "-".to_owned();
     let size = |bytes: Option<u64>| {

@@ -19,9 +19,11 @@ pub(crate) fn sync(global: &Global, args: &Sync) -> Result<Answer, Failure> {
     context::refuse_store(global, "only the project's own store can be synced")?;
     let project = context::project(&context::start()?)?;
     let config = context::config(Some(&project))?;
-    let open = || Tenure::open(&project.store(), config.clone());
+    let open = || project.open_store(config.clone(), Tenure::open);
     match &args.command {
-        Some(SyncCommand::Log { limit }) => return log(&project, &open()?, *limit),
+        Some(SyncCommand::Log { limit }) => {
+            return log(&project, &open()?, (*limit > 0).then_some(*limit));
+        }
         None if args.status => return status(&project, &open()?),
         None => {}
     }
@@ -131,7 +133,7 @@ fn status_text(status: &SyncStatus) -> String {
     lines.join("\n")
 }
 
-fn log(project: &Project, tenure: &Tenure, limit: usize) -> Result<Answer, Failure> {
+fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answer, Failure> {
     let commits = tenure_sync::log(project, tenure, limit).map_err(failed)?;
     let mut lines: Vec<String> = Vec::new();
     for commit in &commits {

@@ -11,10 +11,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tenure::wire::{DeletedTasksJson, ErrorCode, TaskJson, TasksJson};
 use tenure::{Tenure, call_deadline, plural};
+use tenure_core::task::find::is_by_prefix;
 use tenure_core::task::{DeletedTask, NewTask, TaskQuery};
 use tenure_core::{KeyKind, Lease, Moment, Status, Task, Verdict};
 
-use crate::answer::{Answer, Failure};
+use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::tasks::{Add, Held, List, Tasks, Update};
 use crate::context;
@@ -40,23 +41,46 @@ pub(crate) fn tasks(global: &Global, tasks: Tasks) -> Result<Answer, Failure> {
     }
 }
 
-/// The ids of tasks given by id, title or prefix.
-fn ids(tenure: &Tenure, given: &[String]) -> Result<Vec<String>, Failure> {
-    let tasks = tenure.tasks()?;
-    given
-        .iter()
-        .map(|given| Ok(tasks.find_task(given, call_deadline())?.id))
-        .collect()
+/// The task that a command changes. The caller is told which one it is, if a prefix stands for it that no list shows.
+fn to_change(global: &Global, tenure: &Tenure, given: &str) -> Result<Task, Failure> {
+    let task = tenure.tasks()?.find_task(given, call_deadline())?;
+    if is_by_prefix(&task, given) && !given.ends_with(words::short(&task.id)) {
+        let (id, title) = (&task.id, words::title(&task));
+        remark(global, &format!("{given} stands for task {title} ({id})"));
+    }
+    Ok(task)
+}
+
+/// The ids of such tasks.
+fn ids(global: &Global, tenure: &Tenure, given: &[String]) -> Result<Vec<String>, Failure> {
+    let id = |given: &String| Ok(to_change(global, tenure, given)?.id);
+    given.iter().map(id).collect()
+}
+
+/// The id of the section that a command changes, or puts a task into. A prefix of an id is not enough: which sections
+/// were deleted is not known by their ids, so that it might match another one than was meant.
+pub(super) fn section_to_change(tenure: &Tenure, given: &str) -> Result<String, Failure> {
+    let section = tenure.tasks()?.find_section(given, call_deadline())?;
+    let id = given.strip_prefix("section:").unwrap_or(given);
+    if section.id != id && !section.name.eq_ignore_ascii_case(given) {
+        let message = format!(
+            "{given} is only the beginning of an id: name the section, {}",
+            words::quoted(&section.name)
+        );
+        return Err(
+            Failure::new(ErrorCode::SectionNotFound, message).details(json!({ "section": given }))
+        );
+    }
+    Ok(section.id)
 }
 
 fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
     let tenure = context::open_to_add(global)?;
     let tasks = tenure.tasks()?;
-    let section = match &new.section {
-        Some(section) => Some(tasks.find_section(section, call_deadline())?.id),
-        None => None,
-    };
-    let depends_on = ids(&tenure, &new.depends_on)?;
+    let section = new.section.as_deref();
+    let section = section.map(|section| section_to_change(&tenure, section));
+    let section = section.transpose()?;
+    let depends_on = ids(global, &tenure, &new.depends_on)?;
     let task = NewTask {
         title: new.title,
         description: new.description.filter(|text| !text.is_empty()),
@@ -180,6 +204,9 @@ fn leases(tenure: &Tenure, tasks: &[Task]) -> Result<Vec<(String, Lease, Verdict
 
 /// The status, and why the task cannot be started yet.
 fn state(now: &Moment, task: &Task) -> String {
+    if let Some(problem) = &task.problem {
+        return format!("malformed ({problem})");
+    }
     if task.status.is_open() && task.blockers > 0 {
         return format!("{} (waits for {})", task.status, task.blockers);
     }
@@ -195,7 +222,7 @@ fn state(now: &Moment, task: &Task) -> String {
 fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
     let tasks = tenure.tasks()?;
-    let mut ids = ids(&tenure, given)?;
+    let mut ids = ids(global, &tenure, given)?;
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(id.clone()));
     let mut lines = Vec::new();

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tenure::wire::WhyJson;
-use tenure::{WorkTree, call_deadline};
+use tenure::{BadPath, WorkTree, call_deadline};
 use tenure_core::path_set::PathSet;
 use tenure_core::{Key, Mode, PathPattern, Task, TaskError, TaskStore};
 use tenure_view::overview::lock_path;
@@ -68,7 +68,7 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
     let wanted = if found.is_some() {
         None
     } else {
-        wanted_paths(what)
+        wanted_paths(what)?
     };
     if let Some(wanted) = &wanted {
         chain.reserved(what, wanted);
@@ -139,8 +139,8 @@ fn task(overview: &Overview, what: &str) -> Result<Option<Found>, Failure> {
         match tasks.find_task(named, call_deadline()) {
             Ok(task) => return Ok(Some((Arc::clone(tasks), task))),
             // The name of a key may be the beginning of many titles.
-            Err(TaskError::NoTask(_) | TaskError::Store(_)) => {}
-            Err(TaskError::Ambiguous { .. }) if named == what => {}
+            Err(TaskError::NoTask(_)) => {}
+            Err(TaskError::Ambiguous { .. } | TaskError::Deleted { .. }) if named == what => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -160,22 +160,33 @@ struct WantedPaths {
 
 /// The paths that a text stands for: an existing file or folder, or a pattern. Any other text may be meant as the name
 /// of a new file, if it looks like one.
-fn wanted_paths(what: &str) -> Option<WantedPaths> {
+///
+/// An error on the way is an error of the command: it must not answer that a path is free because it could not look.
+fn wanted_paths(what: &str) -> Result<Option<WantedPaths>, Failure> {
     let is_everything = what == Key::paths().as_str();
     let exists = std::fs::symlink_metadata(what).is_ok();
     let has_wildcard = what.contains(['*', '?', '[', '{']);
     if !is_everything && !exists && !has_wildcard && !what.contains(['/', '.']) {
-        return None;
+        return Ok(None);
     }
+    let is_meant = is_everything || exists || has_wildcard;
     let pattern = if is_everything && !exists {
-        PathPattern::parse(EVERYTHING).ok()?
+        PathPattern::parse(EVERYTHING).ok()
     } else {
-        let project = context::find_project().ok()?;
-        let tree = WorkTree::find(&context::start().ok()?, project.as_ref()).ok()??;
-        tree.pattern(what.as_ref()).ok()?
+        let project = context::find_project()?;
+        match WorkTree::find(&context::start()?, project.as_ref())? {
+            None => None,
+            Some(tree) => match tree.pattern(what.as_ref()) {
+                Ok(pattern) => Some(pattern),
+                Err(error @ BadPath::Io { .. }) => return Err(error.into()),
+                // It is no path of this work tree: it may be the name of a key.
+                Err(_) => None,
+            },
+        }
     };
-    Some(WantedPaths {
-        mode: PathSet::new([pattern]).ok()?.into(),
-        is_meant: is_everything || exists || has_wildcard,
-    })
+    let set = pattern.and_then(|pattern| PathSet::new([pattern]).ok());
+    Ok(set.map(|paths| WantedPaths {
+        mode: paths.into(),
+        is_meant,
+    }))
 }

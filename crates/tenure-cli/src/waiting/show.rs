@@ -20,8 +20,24 @@ use crate::words;
 /// The time between two lines without a terminal.
 pub(super) const REMINDER: Duration = Duration::from_secs(30);
 
-/// The columns of the bar, its brackets and the elapsed time.
-const BESIDE_BAR: usize = 32;
+/// The cells of the bar: as many as the protocol of the task locks shows, and fewer where the line has no room for them.
+const CELLS: (usize, usize) = (26, 12);
+
+/// The terminal from which on there is room for the long bar, in columns.
+const ROOM: usize = 80;
+
+/// The columns of the brackets and the elapsed time.
+const BESIDE_BAR: usize = 20;
+
+/// How many cells the bar has on this terminal.
+fn cells() -> usize {
+    let (long, short) = CELLS;
+    if terminal_width() >= ROOM {
+        long
+    } else {
+        short
+    }
+}
 
 /// The text of one kind of wait.
 pub(crate) trait WaitText {
@@ -264,7 +280,7 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
             self.print(&self.text.reminder(&now, progress));
         }
         if let Some(bar) = &self.bar {
-            let most = terminal_width().saturating_sub(BESIDE_BAR);
+            let most = terminal_width().saturating_sub(BESIDE_BAR + cells());
             // The message first, so that the bar is never drawn without it.
             bar.set_message(fit::cut(&visible(&self.text.beside_bar(progress)), most));
             bar.set_position(progress.elapsed.as_secs());
@@ -304,9 +320,10 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
                 Some(progress.limit.as_secs().max(1)),
                 ProgressDrawTarget::stderr(),
             );
-            if let Ok(style) =
-                ProgressStyle::with_template("[{bar:12}] {elapsed} elapsed, {wide_msg}")
-            {
+            if let Ok(style) = ProgressStyle::with_template(&format!(
+                "[{{bar:{}}}] {{elapsed}} elapsed, {{wide_msg}}",
+                cells()
+            )) {
                 bar.set_style(style.progress_chars("=> "));
             }
             self.bar = Some(bar);

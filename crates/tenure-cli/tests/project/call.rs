@@ -2,10 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::{PipeReader, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -17,6 +19,7 @@ pub(crate) struct Call {
     command: Command,
     said: PathBuf,
     stdin: Stdio,
+    stderr: Option<Stdio>,
 }
 
 impl Call {
@@ -25,6 +28,7 @@ impl Call {
             command,
             said,
             stdin: Stdio::null(),
+            stderr: None,
         }
     }
 
@@ -64,6 +68,17 @@ impl Call {
         self
     }
 
+    /// Blocks it as soon as it writes to its standard error, which is a full pipe, until that is read.
+    pub(crate) fn held_up(mut self) -> (Self, PipeReader) {
+        let (read, mut write) = std::io::pipe().unwrap();
+        let blocking = fcntl_getfl(&write).unwrap();
+        fcntl_setfl(&write, blocking | OFlags::NONBLOCK).unwrap();
+        while write.write(&[b'\n'; 4096]).is_ok() {}
+        fcntl_setfl(&write, blocking).unwrap();
+        self.stderr = Some(write.into());
+        (self, read)
+    }
+
     /// Starts it.
     #[track_caller]
     pub(crate) fn start(mut self) -> Running {
@@ -75,7 +90,10 @@ impl Call {
             .command
             .stdin(self.stdin)
             .stdout(File::create(&out).unwrap())
-            .stderr(File::create(&err).unwrap())
+            .stderr(
+                self.stderr
+                    .unwrap_or_else(|| File::create(&err).unwrap().into()),
+            )
             .spawn()
             .unwrap();
         Running {

@@ -68,7 +68,7 @@ impl Project {
         let names = ["daemon.log.3", "daemon.log.2", "daemon.log.1", "daemon.log"];
         let text: String = names
             .iter()
-            .map(|name| self.read(&format!(".tenure/{name}")))
+            .map(|name| fs::read_to_string(self.state().join(name)).unwrap_or_default())
             .collect();
         let line = |line: &str| line.split_once(' ').unwrap_or(("", line)).1.to_owned();
         text.lines().map(line).collect()

@@ -114,7 +114,17 @@ impl Project {
 
     /// The project's database.
     pub(crate) fn database(&self) -> PathBuf {
-        self.path(".tenure/tenure.db")
+        self.state().join("tenure.db")
+    }
+
+    /// The folder with all that belongs to this machine.
+    pub(crate) fn state(&self) -> PathBuf {
+        let in_git = self.path(".git/tenure");
+        if in_git.is_dir() {
+            in_git
+        } else {
+            self.path(".tenure")
+        }
     }
 
     /// The content of a file in the project; empty if it does not exist yet.
@@ -149,6 +159,7 @@ impl Project {
             .env_remove("SYSTEM_JOBID")
             .env_remove("CLAUDE_CODE_SESSION_ID")
             .env_remove("CODEX_THREAD_ID")
+            .env_remove("XDG_STATE_HOME")
             .env_remove("NO_COLOR")
             // The lock of the cargo that builds this is none of the project's.
             .env_remove("CARGO_TARGET_DIR")
@@ -165,7 +176,7 @@ impl Project {
         };
         let try_out = unshare("mount -t tmpfs none /mnt");
         if try_out.code != 0 {
-            eprintln!("skipped: no mounts here ({})", try_out.err.trim());
+            tenure_testkit::left_out(&format!("no mounts here ({})", try_out.err.trim()));
             return None;
         }
         Some(unshare(script))

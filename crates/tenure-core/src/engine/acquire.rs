@@ -7,29 +7,83 @@ use crate::cycle::{Cycle, Wait};
 use crate::decide::{self, ClaimTicket, Decision, View};
 use crate::lease::Lease;
 use crate::mode::Mode;
+use crate::path_pattern::Budget;
 use crate::store::{Acquired, Granted, QueuePosition, Reason};
+use crate::verdict::Liveness;
 
 use super::deadlock::{cycle_of, wake_waits_of};
 use super::look::busy;
 use super::several::view_past_blocked;
-use super::tickets::{drop_ticket, leave, take_ticket, wake_others, wake_second};
-use super::{Ended, Put, Step, Then};
+use super::tickets::{drop_ticket, leave, take_ticket, wake_after, wake_others, wake_second};
+use super::{Ended, LeasePart, Put, Step, Then};
 
-/// Claims a key. If the answer is a mode, the key is held or waited for in that mode, which contradicts the claim's.
-pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Result<Acquired, Mode>, S::Error> {
+/// Why a claim is an error, and not only refused for now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The key is held or waited for in this mode, which contradicts the claim's.
+    OtherMode(Mode),
+    /// The claim's patterns can't be compared with those of the others in reasonable time.
+    TooComplex,
+}
+
+/// Claims a key.
+pub fn acquire<S: Step>(
+    step: &mut S,
+    claim: &Claim,
+) -> Result<Result<Acquired, Refused>, S::Error> {
+    let _budget = Budget::begin();
     let view = view_past_blocked(step, claim)?;
     let decision = (step.rules().acquire)(step.now(), &view, claim);
-    if let Decision::OtherMode { mode } = decision {
+    let refused = match &decision {
+        Decision::OtherMode { mode } => Some(Refused::OtherMode(mode.clone())),
+        _ if Budget::is_used_up() => Some(Refused::TooComplex),
+        _ => None,
+    };
+    if let Some(refused) = refused {
         if let (ClaimTicket::Own(ticket), _) = decide::position(step.now(), &view, claim) {
             leave(step, &claim.key, ticket)?;
         }
-        return Ok(Err(mode));
+        return Ok(Err(refused));
     }
     let waited = decide::waited(step.now(), &view, &decision);
     match grant(step, claim, &decision, waited)? {
-        Some(granted) => Ok(Ok(Acquired::Granted(granted))),
+        Some(granted) => {
+            end_expired_beside(step, claim, &view)?;
+            Ok(Ok(Acquired::Granted(granted)))
+        }
         None => refuse(step, claim, &view, &decision).map(Ok),
     }
+}
+
+/// How many expired leases of a key stay although claims in modes for several holders are granted: they are in nobody's
+/// way, and may still be renewed.
+const EXPIRED_THAT_STAY: usize = 3;
+
+/// How many of them one claim ends at most.
+const EXPIRED_THAT_END: usize = 8;
+
+/// Ends some expired leases that a claim was granted beside, if there are many: each of them costs every later claim.
+fn end_expired_beside<S: Step>(step: &mut S, claim: &Claim, view: &View) -> Result<(), S::Error> {
+    let ended = step.rules().ended;
+    let beside = |(lease, liveness): &(Lease, Liveness)| {
+        lease.has_expired(step.now()) && ended(step.now(), lease, liveness).is_some()
+    };
+    if claim.mode.is_exclusive() || !view.leases.iter().any(beside) {
+        return Ok(());
+    }
+    let limit = EXPIRED_THAT_STAY + EXPIRED_THAT_END;
+    let mut over = Vec::new();
+    for (lease, liveness) in step.some_leases(&claim.key, LeasePart::FirstToExpire(limit))? {
+        if lease.key == claim.key && lease.has_expired(step.now()) {
+            over.extend(ended(step.now(), &lease, &liveness).map(|proof| (lease, proof)));
+        }
+    }
+    let many = over.len().saturating_sub(EXPIRED_THAT_STAY);
+    for (lease, proof) in over.into_iter().take(many) {
+        step.end_lease(&lease, &Ended::Proven(proof), Then::Granted)?;
+        step.wake(&lease.holder);
+    }
+    Ok(())
 }
 
 /// Carries out a decision that grants the key, after a wait of this length; `None` if it does not.
@@ -39,6 +93,8 @@ pub fn grant<S: Step>(
     decision: &Decision,
     waited: Option<Duration>,
 ) -> Result<Option<Granted>, S::Error> {
+    // The leases of the key that end or become others, which may have been in the way of waiters.
+    let mut replaced: Vec<Lease> = Vec::new();
     let (lease, put, reason) = match decision {
         Decision::Grant {
             reason,
@@ -50,9 +106,11 @@ pub fn grant<S: Step>(
             for (lease, proof) in ended {
                 step.end_lease(lease, &Ended::Proven(proof.clone()), Then::Granted)?;
                 step.wake(&lease.holder);
+                replaced.push(lease.clone());
             }
             if let Some(lease) = instead_of {
                 step.end_lease(lease, &Ended::Released, Then::Granted)?;
+                replaced.push((**lease).clone());
             }
             drop_ticket(step, &claim.key, *ticket)?;
             let token = step.mint(&claim.key)?;
@@ -87,9 +145,13 @@ pub fn grant<S: Step>(
         }
     };
     step.put_lease(&lease, put)?;
-    // The end of a lease wakes every waiter for paths that can proceed.
-    if !lease.mode.is_exclusive() && lease.mode.paths().is_none() {
-        wake_second(step, &lease)?;
+    if lease.mode.paths().is_some() {
+        // Any number of waiters for paths can proceed; without an end, no other one can than before.
+        if !replaced.is_empty() {
+            wake_after(step, &lease.key, &replaced)?;
+        }
+    } else if !lease.mode.is_exclusive() {
+        wake_second(step, &lease, &replaced)?;
     }
     if claim.named {
         wake_waits_of(step, claim)?;

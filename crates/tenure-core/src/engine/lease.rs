@@ -7,8 +7,9 @@ use crate::decide::View;
 use crate::holder::{HolderId, LivenessId};
 use crate::key::Key;
 use crate::lease::{Grant, Lease};
-use crate::store::{Forced, Reaped, Released, Renewed};
-use crate::verdict::Evidence;
+use crate::path_pattern::{Budget, PathPattern};
+use crate::store::{Forced, Reaped, Reason, Released, Renewed};
+use crate::verdict::{Evidence, Liveness};
 
 use super::look::{lease_of, leases, standing, view};
 use super::tickets::{drop_forgotten, wake_after, wake_beside};
@@ -41,6 +42,34 @@ pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Erro
     Ok(Released::Freed(lease))
 }
 
+/// Gives back some patterns of a reservation. The rest stays reserved until the same time, under a new token; if there is
+/// none, the reservation ends.
+pub fn release_paths<S: Step>(
+    step: &mut S,
+    grant: &Grant,
+    given_back: &[PathPattern],
+) -> Result<Released, S::Error> {
+    let lease = match find(step, grant, step.rules().release)? {
+        Ok(lease) => lease,
+        Err(on_record) => return Ok(Released::AlreadyGone(on_record)),
+    };
+    let paths = lease.mode.paths();
+    let Some(rest) = paths.and_then(|paths| paths.without(given_back)) else {
+        return release(step, grant);
+    };
+    step.end_lease(&lease, &Ended::Released, Then::Granted)?;
+    let rest = Lease {
+        mode: rest.into(),
+        token: step.mint(&lease.key)?,
+        acquired_at: step.now().wall,
+        ..lease.clone()
+    };
+    let (reason, waited) = (Reason::Upgraded, None);
+    step.put_lease(&rest, Put::Granted { reason, waited })?;
+    wake_after(step, &grant.key, std::slice::from_ref(&lease))?;
+    Ok(Released::Freed(lease))
+}
+
 type MayChange = for<'a> fn(&'a View, &Grant) -> Option<&'a Lease>;
 
 /// The lease that this grant may change by a rule; otherwise all leases on record. The leases of other holders are read,
@@ -61,33 +90,58 @@ fn find<S: Step>(
     })
 }
 
-/// Ends the leases of a key by force: all of them, or those of one holder.
+/// Ends the leases of a key by force: all of them, or those of one holder, but not more than a step can end. Also returns
+/// whether some are left.
 pub fn force<S: Step>(
     step: &mut S,
     key: &Key,
     of: Option<&HolderId>,
     by: &HolderId,
     reason: Option<&str>,
-) -> Result<Forced, S::Error> {
+) -> Result<(Forced, bool), S::Error> {
     let ending = match of {
         Some(of) => step.some_leases(key, LeasePart::Of(of))?,
         None => step.leases(key)?,
     };
+    end_by_force(step, key, ending, by, reason)
+}
+
+/// Ends one lease by force. The holder may have others of the same key: reservations are.
+pub fn force_one<S: Step>(
+    step: &mut S,
+    grant: &Grant,
+    by: &HolderId,
+    reason: Option<&str>,
+) -> Result<Forced, S::Error> {
+    let mut ending = step.some_leases(&grant.key, LeasePart::Of(&grant.holder))?;
+    ending.retain(|(lease, _)| lease.token == grant.token);
+    let (forced, _) = end_by_force(step, &grant.key, ending, by, reason)?;
+    Ok(forced)
+}
+
+fn end_by_force<S: Step>(
+    step: &mut S,
+    key: &Key,
+    ending: Vec<(Lease, Liveness)>,
+    by: &HolderId,
+    reason: Option<&str>,
+) -> Result<(Forced, bool), S::Error> {
     if ending.is_empty() {
-        return Ok(Forced::NotHeld);
+        return Ok((Forced::NotHeld, false));
     }
+    let (all, most) = (ending.len(), step.most_ends());
     let how = Ended::Proven(Evidence::Forced {
         by: by.clone(),
         reason: reason.map(str::to_owned),
     });
     let mut freed = Vec::new();
-    for (lease, _) in ending {
+    for (lease, _) in ending.into_iter().take(most) {
         step.end_lease(&lease, &how, Then::Free)?;
         step.wake(&lease.holder);
         freed.push(lease);
     }
     wake_after(step, key, &freed)?;
-    Ok(Forced::Freed(freed))
+    Ok((Forced::Freed(freed), all > most))
 }
 
 /// What was reaped of one key.
@@ -95,6 +149,8 @@ pub fn force<S: Step>(
 pub struct ReapedKey {
     /// The leases that had ended.
     pub reaped: Vec<Reaped>,
+    /// Whether more have ended than one step could end.
+    pub left: bool,
     /// The liveness locks of the holders and waiters that are left.
     pub needed: HashSet<LivenessId>,
 }
@@ -102,12 +158,16 @@ pub struct ReapedKey {
 /// Ends the leases of a key that have expired or whose holders are dead, and drops tickets
 /// whose grace period has ended.
 pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
+    let _budget = Budget::begin();
     let view = view(step, key, None)?;
     let ended = step.rules().ended;
     let mut outcome = ReapedKey::default();
     let mut others = Vec::new();
     for (lease, liveness) in view.leases {
-        if let Some(evidence) = ended(step.now(), &lease, &liveness) {
+        let evidence = ended(step.now(), &lease, &liveness);
+        if evidence.is_some() && outcome.reaped.len() >= step.most_ends() {
+            outcome.left = true;
+        } else if let Some(evidence) = evidence {
             step.end_lease(&lease, &Ended::Proven(evidence.clone()), Then::Free)?;
             step.wake(&lease.holder);
             outcome.reaped.push(Reaped { lease, evidence });

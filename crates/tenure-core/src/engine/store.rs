@@ -10,6 +10,7 @@ use crate::holder::{Binding, Holder, HolderId, LivenessId};
 use crate::key::{Key, KeyKind};
 use crate::lease::{Grant, Lease, Token};
 use crate::mode::Mode;
+use crate::path_pattern::PathPattern;
 use crate::queue::Ticket;
 use crate::store::{
     Acquired, Capabilities, Fenced, Forced, Granted, HistoryQuery, Reap, Reaped, Released, Renewed,
@@ -18,8 +19,9 @@ use crate::store::{
 use crate::verdict::Verdict;
 
 use super::{
-    LeasePart, Look, Step, acquire, acquire_all, ask, fence, force, inspect, leave, park, reap,
-    release, release_all, renew, renew_all, some_leases, withdraw_all,
+    LeasePart, Look, Refused, Step, acquire, acquire_all, ask, fence, force, force_one, inspect,
+    leave, park, reap, release, release_all, release_paths, renew, renew_all, some_leases,
+    withdraw_all,
 };
 
 /// How many liveness locks [`EngineStore::dead_locks`] tests.
@@ -112,17 +114,41 @@ pub trait EngineStore: Send + Sync {
     /// What [`Store::wake`] does.
     fn interrupt(&self);
 
-    /// Ends expired leases and those of dead holders, key by key.
+    /// Ends expired leases and those of dead holders, key by key. A key that fails does not stop the next one; what was
+    /// wrong with it is the answer.
     fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         let dead = self.dead_locks(Sweep::Whole);
         let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
+        let mut failed = None;
         for Snapshot { key, .. } in self.snapshots(by)? {
-            let (one, _) = self.step(&key, by, |step| reap(step, &key))?;
-            reaped.extend(one.reaped);
-            needed.extend(one.needed);
+            loop {
+                match self.step(&key, by, |step| reap(step, &key)) {
+                    Ok((one, _)) => {
+                        reaped.extend(one.reaped);
+                        needed.extend(one.needed);
+                        if !one.left {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        failed.get_or_insert((key, error));
+                        break;
+                    }
+                }
+            }
         }
-        self.remove_locks(&dead, &needed);
-        Ok(reaped)
+        let Some((key, mut error)) = failed else {
+            self.remove_locks(&dead, &needed);
+            return Ok(reaped);
+        };
+        error.what = match reaped.len() {
+            0 => format!("{key} can't be cleaned up: {}", error.what),
+            ended => format!(
+                "{key} can't be cleaned up: {} ({ended} leases were ended)",
+                error.what
+            ),
+        };
+        Err(error)
     }
 
     /// The liveness locks that are left of processes that have exited. Call it before reading which locks
@@ -175,8 +201,10 @@ impl<S: EngineStore> Store for S {
             return Err(StoreError::one_holder_only(&claim.key, &claim.mode));
         }
         let (answer, revision) = self.step(&claim.key, by, |step| acquire(step, claim))?;
-        let answer =
-            answer.map_err(|mode| StoreError::other_mode(&claim.key, &claim.mode, &mode))?;
+        let answer = answer.map_err(|refused| match refused {
+            Refused::OtherMode(mode) => StoreError::other_mode(&claim.key, &claim.mode, &mode),
+            Refused::TooComplex => StoreError::too_complex(&claim.mode),
+        })?;
         Ok(answer.seen_at(revision))
     }
 
@@ -244,6 +272,18 @@ impl<S: EngineStore> Store for S {
         Ok(released)
     }
 
+    fn release_paths(
+        &self,
+        grant: &Grant,
+        paths: &[PathPattern],
+        by: Instant,
+    ) -> Result<Released, StoreError> {
+        self.admit_change()?;
+        self.admit(&grant.key)?;
+        let (released, _) = self.step(&grant.key, by, |step| release_paths(step, grant, paths))?;
+        Ok(released)
+    }
+
     fn withdraw_all(
         &self,
         claims: &[Claim],
@@ -280,7 +320,33 @@ impl<S: EngineStore> Store for S {
     ) -> Result<Forced, StoreError> {
         self.admit_change()?;
         self.admit(key)?;
-        let (forced, _) = self.step(key, by, |step| force(step, key, of, forced_by, reason))?;
+        let mut freed = Vec::new();
+        loop {
+            let ((forced, left), _) =
+                self.step(key, by, |step| force(step, key, of, forced_by, reason))?;
+            match forced {
+                Forced::Freed(some) => freed.extend(some),
+                Forced::NotHeld if freed.is_empty() => return Ok(Forced::NotHeld),
+                Forced::NotHeld => {}
+            }
+            if !left {
+                return Ok(Forced::Freed(freed));
+            }
+        }
+    }
+
+    fn force_one(
+        &self,
+        grant: &Grant,
+        forced_by: &HolderId,
+        reason: Option<&str>,
+        by: Instant,
+    ) -> Result<Forced, StoreError> {
+        self.admit_change()?;
+        self.admit(&grant.key)?;
+        let (forced, _) = self.step(&grant.key, by, |step| {
+            force_one(step, grant, forced_by, reason)
+        })?;
         Ok(forced)
     }
 

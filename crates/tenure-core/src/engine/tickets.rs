@@ -8,6 +8,7 @@ use crate::holder::Holder;
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::mode::Mode;
+use crate::path_pattern::Budget;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
 
 use super::Step;
@@ -78,6 +79,7 @@ pub(super) fn wake_after<S: Step>(
     key: &Key,
     ended: &[Lease],
 ) -> Result<(), S::Error> {
+    let _budget = Budget::begin();
     let front = first_waiter(step, key)?;
     if front.0.is_empty() {
         return Ok(());
@@ -99,8 +101,13 @@ pub(super) fn wake_after<S: Step>(
 }
 
 /// Wakes the next waiter for a key that was granted just now, if it can hold the key as well: it may not know that
-/// it is first, because it watches the process of the waiter ahead. It wakes the next one in turn.
-pub(super) fn wake_second<S: Step>(step: &mut S, granted: &Lease) -> Result<(), S::Error> {
+/// it is first, because it watches the process of the waiter ahead. It wakes the next one in turn. `ended` are the leases
+/// that the grant ended.
+pub(super) fn wake_second<S: Step>(
+    step: &mut S,
+    granted: &Lease,
+    ended: &[Lease],
+) -> Result<(), S::Error> {
     let key = &granted.key;
     let (mut queue, _) = first_waiter(step, key)?;
     let Some(next) = queue.iter().position(|waiter| is_here(step, waiter)) else {
@@ -112,7 +119,7 @@ pub(super) fn wake_second<S: Step>(step: &mut S, granted: &Lease) -> Result<(), 
         step.wake(&next.holder);
         return Ok(());
     }
-    let others = others(step, key, &queue, &[])?;
+    let others = others(step, key, &queue, ended)?;
     wake_beside(
         step,
         &queue,
@@ -205,6 +212,7 @@ fn withdraw<S: Step>(
     ticket: Ticket,
     act: impl FnOnce(&mut S, &Waiter) -> Result<(), S::Error>,
 ) -> Result<(), S::Error> {
+    let _budget = Budget::begin();
     let tickets = from_ticket(step, key, ticket)?;
     let Some((waiter, behind)) = tickets.split_first() else {
         return Ok(());

@@ -19,7 +19,7 @@
 //!
 //! | mode | what it needs |
 //! |---|---|
-//! | shared, or slots while there are more than holders and waiters ahead | leases in other modes, those of the claimant, and the two oldest |
+//! | shared, or slots while there are more than holders and waiters ahead | leases in other modes, those of the claimant, and the two that expire first |
 //! | paths | those at the same [`Places`](crate::Places); those of the claimant, if a waiter conflicts with the claim |
 //! | exclusive, or slots that are all taken | every lease |
 //!
@@ -132,7 +132,8 @@ fn first_against<L: Look>(look: &mut L, claim: &Claim) -> Result<Vec<Waiter>, L:
     Ok(until_present(look, &claim.key, FIRST, 1, against, others)?.0)
 }
 
-/// The leases in other modes than a claim's, those of the claimant, and the oldest: of two holders that died, one is found.
+/// The leases in other modes than a claim's, those of the claimant, and those that expire first: a holder that died or
+/// that expired is found sooner or later.
 fn leases_beside<L: Look>(look: &mut L, claim: &Claim) -> Result<Vec<(Lease, Liveness)>, L::Error> {
     let key = &claim.key;
     let mut leases = look.some_leases(key, LeasePart::Beside(claim, FIRST))?;

@@ -23,6 +23,18 @@ pub enum TaskError {
     /// No such task.
     #[error("there is no task {0:?}: see tenure tasks list")]
     NoTask(String),
+    /// The name may stand for a task that was deleted.
+    #[error(
+        "there is no task {given:?}: {title:?} ({id}) was deleted; name another task by its whole id or title"
+    )]
+    Deleted {
+        /// The text that was given.
+        given: String,
+        /// The id of the deleted task.
+        id: String,
+        /// Its title.
+        title: String,
+    },
     /// No such section.
     #[error(
         "there is no section {0:?}: see tenure sections list, or add it with tenure sections add"

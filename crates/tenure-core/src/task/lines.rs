@@ -92,6 +92,8 @@ impl ExchangeLine {
 
     /// The line of a task.
     pub fn of_task(task: Task) -> Self {
+        // A stand-in would become the truth where it is imported.
+        let known = |at: Timestamp| Some(at).filter(|at| *at != Timestamp::UNIX_EPOCH);
         let mut depends_on = task.depends_on;
         depends_on.sort();
         Self {
@@ -102,8 +104,8 @@ impl ExchangeLine {
             priority: Some(task.priority.level()),
             description: task.description,
             depends_on,
-            created_at: Some(task.created_at),
-            updated_at: Some(task.updated_at),
+            created_at: known(task.created_at),
+            updated_at: known(task.updated_at),
             attempts: Some(task.attempts).filter(|attempts| *attempts > 0),
             last_error: task.last_error,
             ..Self::default()
@@ -174,7 +176,7 @@ pub fn import<S: ImportStep>(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let numbered = text.lines().enumerate();
     let lines = numbered.filter(|(_, line)| !line.trim().is_empty());
-    let lines: Vec<(usize, Result<ExchangeLine, String>)> = lines
+    let mut lines: Vec<(usize, Result<ExchangeLine, String>)> = lines
         .map(|(index, line)| {
             let read = if line.trim_start().starts_with('{') {
                 parse(line).map_err(|error| message(&error))
@@ -184,6 +186,8 @@ pub fn import<S: ImportStep>(
             (index + 1, read)
         })
         .collect();
+    // Sections first, wherever they are: a task that names one must not make another with its name.
+    lines.sort_by_key(|(_, line)| !matches!(line, Ok(line) if line.kind == LineKind::Section));
     let read = lines.iter().filter_map(|(_, line)| line.as_ref().ok());
     let ids = read.flat_map(|line| line.id.iter().chain(&line.depends_on));
     let ids: Vec<&str> = ids.map(String::as_str).collect();
@@ -217,6 +221,7 @@ pub fn import<S: ImportStep>(
         import_dependencies(step, &mut import)?;
     }
     if !import.bad.is_empty() {
+        import.bad.sort_by_key(|line| line.number);
         return Err(TaskError::BadLines(import.bad).into());
     }
     if let Some(locked) = import.locked {
@@ -344,6 +349,7 @@ fn take_task<S: ImportStep>(
         runner: None,
         token: Token::NONE,
         elsewhere: false,
+        problem: None,
     };
     match &before {
         Some(before) if is_same(before, &after, &depends_on) => {

@@ -159,8 +159,10 @@ fn find<S: TaskStep>(step: &mut S, search: &mut TaskSearch<'_>) -> Result<Option
         };
         let candidates = step.ready(part)?;
         for candidate in &candidates {
-            if takes(step, search, candidate)? {
-                return step.task(&candidate.id);
+            if takes(step, search, candidate)?
+                && let Some(task) = step.candidate(&candidate.id)?
+            {
+                return Ok(Some(task));
             }
         }
         if candidates.len() < limit {
@@ -182,8 +184,10 @@ fn find_by_section<S: TaskStep>(
     // Offer again what the walk left to the waiters before, in order with the rest.
     search.picker = Picker::behind(search.ahead);
     while let Some(candidate) = candidates.pop() {
-        if takes(step, search, &candidate)? {
-            return step.task(&candidate.id);
+        if takes(step, search, &candidate)?
+            && let Some(task) = step.candidate(&candidate.id)?
+        {
+            return Ok(Some(task));
         }
         // The best task of a section may be locked, and the second best not.
         let section = candidate.section.as_deref();

@@ -22,6 +22,11 @@ pub trait TaskStep: Step<Error: From<TaskError> + From<StoreError>> {
     /// The task with this id.
     fn task(&mut self, id: &str) -> Result<Option<Task>, Self::Error>;
 
+    /// A ready task that a runner would take; `None` if it is not there after all, so that the runner takes the next one.
+    fn candidate(&mut self, id: &str) -> Result<Option<Task>, Self::Error> {
+        self.task(id)
+    }
+
     /// The first unfinished tasks that a task depends on.
     fn blockers(&mut self, id: &str) -> Result<Vec<Task>, Self::Error>;
 

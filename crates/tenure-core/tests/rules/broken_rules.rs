@@ -177,7 +177,7 @@ fn issuing_the_same_token_twice_is_caught() {
 fn a_new_token_for_an_extended_lease_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
         Decision::Extend { mut lease, ticket } => {
-            lease.token = lease.token.next();
+            lease.token = lease.token.next().unwrap();
             Decision::Extend { lease, ticket }
         }
         other => other,

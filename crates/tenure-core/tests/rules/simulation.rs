@@ -256,7 +256,7 @@ impl Simulation {
             Forgery::None => {}
             Forgery::OtherName => grant.holder = HolderId::parse("eve").unwrap(),
             Forgery::OlderToken => grant.token = Token(grant.token.0.saturating_sub(1)),
-            Forgery::NewerToken => grant.token = grant.token.next(),
+            Forgery::NewerToken => grant.token = grant.token.next().unwrap(),
             Forgery::OtherKey => {
                 let other = KEYS.iter().find(|key| **key != grant.key.as_str());
                 grant.key = Key::parse(*other.unwrap()).unwrap();

@@ -37,7 +37,7 @@ impl Rules {
     /// The rules of `tenure_core`.
     pub(crate) const STANDARD: Self = Self {
         decide: decide::Rules::STANDARD,
-        mint: Token::next,
+        mint: |token| token.next().unwrap(),
         window: 32,
         shows_all: false,
     };

@@ -13,10 +13,14 @@ use tenure_core::{
 use super::{Assumed, EtcdStep, MOST_COMPARES};
 use crate::layout::Layout;
 use crate::proto::{Compare, KeyValue, RangeRequest};
-use crate::records::{KeyRecords, LeaseRecord, StoredLease, StoredTicket};
+use crate::records::{KeyRecords, LeaseRecord, StoredLease, StoredTicket, json};
 
 /// After so many writes, what can wait for a later step does.
 const ENOUGH: usize = 80;
+
+/// How many leases one step ends. Each is a record, a life and an event, and with the tickets that are touched then they fit
+/// into one transaction.
+const MOST_ENDS: usize = 24;
 
 /// Among how many free names a step that was overtaken chooses, at the least.
 const SPREAD: usize = 32;
@@ -30,8 +34,20 @@ impl EtcdStep<'_> {
         let life = self.store.new_life(lease.ttl, self.by)?;
         let key = self.store.layout.life(&lease.key, name);
         self.put(key.clone(), Vec::new(), life.etcd_lease);
-        self.written(&lease.key).alive.insert(name.to_owned());
+        let lives = &mut self.written(&lease.key).alive;
+        lives.insert(name.to_owned(), life.etcd_lease);
         self.writes.begun.push((key, life));
+        Ok(())
+    }
+
+    /// Makes a grant depend on where its token comes from. The life of its lease has just been asked for, or a moment ago.
+    fn compare_origin(&mut self) -> Result<(), StoreError> {
+        let origin = self.store.origin(self.by)?;
+        self.raised = Some(origin.raised);
+        let same = Compare::value(self.store.layout.origin(), json(&origin));
+        if !self.writes.compares.contains(&same) {
+            self.writes.compares.push(same);
+        }
         Ok(())
     }
 
@@ -90,7 +106,11 @@ impl EtcdStep<'_> {
 
     /// The same for a ticket. If another step was faster, any of the lowest: more may queue at the same time.
     fn new_ticket_name(&self, key: &Key) -> String {
-        let names = |records: &KeyRecords| names_of(&records.tickets, |one| &one.name);
+        let names = |records: &KeyRecords| {
+            let mut names = names_of(&records.tickets, |one| &one.name);
+            names.extend(names_of(&records.damaged_tickets, |name| name));
+            names
+        };
         let (taken, mut free) = self.free_names(key, names);
         let spread = match self.attempts {
             0 => 1,
@@ -119,15 +139,18 @@ impl EtcdStep<'_> {
 }
 
 /// The names that are numbers.
-fn names_of<T>(records: &[T], name: impl Fn(&T) -> &String) -> Vec<usize> {
-    let numbers = records.iter().filter_map(|one| name(one).parse().ok());
-    numbers.collect()
+fn names_of<'a, T: 'a>(
+    records: impl IntoIterator<Item = &'a T>,
+    name: impl Fn(&T) -> &String,
+) -> Vec<usize> {
+    let numbers = records.into_iter();
+    numbers.filter_map(|one| name(one).parse().ok()).collect()
 }
 
 impl Step for EtcdStep<'_> {
     fn mint(&mut self, _key: &Key) -> Result<Token, TaskError> {
         self.writes.numbered = true;
-        Ok(Token(self.revision()))
+        Ok(self.token())
     }
 
     fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TaskError> {
@@ -138,7 +161,13 @@ impl Step for EtcdStep<'_> {
             None => self.new_lease_name(key),
         };
         self.begin_life(lease, &name)?;
+        if matches!(put, Put::Granted { .. }) && self.committed.is_none() {
+            self.compare_origin()?;
+        }
         let record = LeaseRecord {
+            raised: stored
+                .as_ref()
+                .map_or(self.raised(), |stored| stored.record.raised),
             holder: lease.holder.clone(),
             acquired_at: lease.acquired_at,
             heartbeat_at: lease.heartbeat_at,
@@ -148,14 +177,13 @@ impl Step for EtcdStep<'_> {
             slot: lease.slot,
         };
         self.put_record(|layout| layout.lease(key, &name), &record);
-        let revision = self.revision();
+        let (revision, token) = (self.revision(), self.token());
         self.written(key).put_lease(StoredLease {
             name,
-            token: stored
-                .as_ref()
-                .map_or(Token(revision), |stored| stored.token),
+            token: stored.as_ref().map_or(token, |stored| stored.token),
             modified: i64::try_from(revision).unwrap_or(i64::MAX),
             record,
+            is_damaged: false,
         });
         match (put, stored) {
             (Put::Granted { reason, waited }, _) => {
@@ -186,12 +214,17 @@ impl Step for EtcdStep<'_> {
         Ok(())
     }
 
+    fn most_ends(&self) -> usize {
+        MOST_ENDS
+    }
+
     fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), TaskError> {
         let key = &lease.key;
         self.writes.guarded.insert(key.clone());
         let Some(stored) = self.stored(lease) else {
             return Ok(());
         };
+        self.writes.ends += 1;
         let life = self.store.layout.life(key, &stored.name);
         if matches!(how, Ended::Proven(Evidence::TimeRanOut { .. })) {
             self.writes.compares.push(Compare::missing(life));

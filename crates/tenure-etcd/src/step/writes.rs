@@ -40,14 +40,18 @@ pub(crate) struct Writes {
     pub(crate) numbered: bool,
     /// The leases whose lives begin in this step.
     pub(crate) begun: Vec<(String, Life)>,
+    /// Whether the transaction may have been made although no answer said so: then leases may live by what it begins.
+    pub(crate) may_be_made: bool,
     /// The leases whose lives it ends.
     pub(crate) ended: Vec<String>,
+    /// How many leases it removes.
+    pub(super) ends: usize,
     /// Whether it removes the parts of large changes that are not valid.
     pub(crate) removes_parts: bool,
 }
 
 impl EtcdStep<'_> {
-    /// The transaction. If a comparison fails, it reads the version of the layout, the guard of the tasks if the step is
+    /// The transaction. If a comparison fails, it reads the version of the layout, where tokens come from, the guard of the tasks if the step is
     /// about them, all records of `key`, and the sessions of its first waiters.
     pub(crate) fn transaction(
         &mut self,
@@ -68,7 +72,10 @@ impl EtcdStep<'_> {
                 self.writes.compares.extend(compares);
                 self.writes.unguarded = Some((name.clone(), before));
             } else {
-                let unchanged = Compare::unchanged(name.clone(), before);
+                let unchanged = match seen {
+                    Some(records) if before == 0 => self.no_guard(key, records),
+                    _ => Compare::unchanged(name.clone(), before),
+                };
                 self.writes.compares.push(unchanged);
             }
             let value = if is_idle(layout, key, seen, &self.writes.records) {
@@ -91,7 +98,9 @@ impl EtcdStep<'_> {
         });
         let removed = self.writes.removes_parts.then(|| all_parts(layout).into());
         let waiters = self.waiters(key);
-        let failure = std::iter::once(RangeRequest::one(layout.version()))
+        let failure = [layout.version(), layout.origin()]
+            .into_iter()
+            .map(RangeRequest::one)
             .chain(is_of_tasks(key).then(|| RangeRequest::one(layout.task_guard())))
             .chain(key.map(|key| RangeRequest::below(layout.key(key))))
             .chain(sessions(layout, &waiters))
@@ -109,16 +118,32 @@ impl EtcdStep<'_> {
             if self.seen.guessed {
                 // What is read need not be compared one by one.
                 self.again = Some(Again::Guessed);
+            } else if self.writes.ends > 0 {
+                self.again = Some(Again::Crowded);
             }
+            let keys = self.writes.guarded.len();
             let what = format!(
-                "this changes {operations} locks at once: etcd allows {MOST_OPERATIONS} in one transaction"
+                "this changes {keys} keys in {operations} operations: etcd allows {MOST_OPERATIONS} operations in one \
+                 transaction, enough for about 32 keys"
             );
-            return Err(StoreError::new(ErrorKind::Unsupported, what).fix("do it in parts"));
+            let fix = "name fewer keys in one command";
+            return Err(StoreError::new(ErrorKind::Unsupported, what).fix(fix));
         }
         if let Some(chunks) = staged {
             self.store.stage(&chunks, self.guard_revision(), self.by)?;
         }
         Ok(Some(transaction))
+    }
+
+    /// What to compare if a key has no guard, as far as the step knows: that the key has no record at all, or that none was
+    /// written since. A guard that was removed by hand must not make a key look free.
+    fn no_guard(&self, key: &Key, records: &KeyRecords) -> Compare {
+        let all = self.store.layout.key(key);
+        if records.is_empty() {
+            Compare::none_below(all)
+        } else {
+            Compare::nothing_new_below(all, self.seen.revision)
+        }
     }
 
     /// What to compare instead of the guard, if all that this step does is to queue for a key that one process holds alone: that
@@ -137,10 +162,10 @@ impl EtcdStep<'_> {
             && queued_for == key
             && held.record.mode.is_exclusive()
             && written.filter(|name| name.starts_with(&prefix)).count() == 1;
-        let token = i64::try_from(held.token.0).ok()?;
+        let created = i64::try_from(held.created()).ok()?;
         alone.then(|| {
             [
-                Compare::created_at(layout.lease(key, &held.name), token),
+                Compare::created_at(layout.lease(key, &held.name), created),
                 Compare::missing(layout.ticket(key, name)),
             ]
         })
@@ -210,6 +235,7 @@ impl EtcdStep<'_> {
             key: event.key,
             kind: event.kind,
             token: (!own_token).then_some(event.token),
+            raised: if own_token { self.raised() } else { 0 },
             holder: event.holder,
             reason: event.reason,
             evidence: event.evidence,

@@ -46,6 +46,7 @@ impl EtcdStep<'_> {
             runner: None,
             token: Token::NONE,
             elsewhere: false,
+            problem: None,
         };
         self.put_task(&task, None)?;
         for on in &new.depends_on {
@@ -61,7 +62,7 @@ impl EtcdStep<'_> {
         id: &str,
         new: &NewTask,
     ) -> Result<(Task, bool), TaskError> {
-        let mut found = self.titled(&new.title, ALL)?;
+        let mut found = self.tasks_titled(&new.title, ALL)?;
         found.retain(|task| task.title == new.title);
         let oldest = found
             .into_iter()
@@ -73,7 +74,11 @@ impl EtcdStep<'_> {
     }
 
     /// Tasks with this title, in any case of letters.
-    pub(super) fn titled(&mut self, title: &str, limit: usize) -> Result<Vec<Task>, TaskError> {
+    pub(super) fn tasks_titled(
+        &mut self,
+        title: &str,
+        limit: usize,
+    ) -> Result<Vec<Task>, TaskError> {
         let prefix = self.store.layout.entry('l', &[&title.to_ascii_lowercase()]) + "/";
         let list = self.list(&prefix, limit)?;
         let ids = list

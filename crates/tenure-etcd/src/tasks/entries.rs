@@ -8,6 +8,7 @@ use tenure_core::{ErrorKind, Key, StoreError, Task, TaskError, Token};
 
 use super::records::{SectionRecord, TaskRecord};
 use crate::layout::Layout;
+use crate::origin::REPAIR;
 use crate::proto::{KeyValue, RangeRequest};
 use crate::records::{KeyRecords, json, number};
 use crate::step::{EtcdStep, NOT_YET};
@@ -33,12 +34,12 @@ pub(super) struct FirstRange {
 }
 
 /// Understands a value.
-fn parsed<T: DeserializeOwned>(name: &str, value: &[u8]) -> Result<T, StoreError> {
+pub(super) fn parsed<T: DeserializeOwned>(name: &str, value: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(value).map_err(|error| {
         let what = format!("{name} can't be understood");
         StoreError::new(ErrorKind::Damaged, what)
             .because(error)
-            .fix("remove it with etcdctl del, if no newer tenure wrote it")
+            .fix(REPAIR)
     })
 }
 
@@ -283,8 +284,10 @@ impl EtcdStep<'_> {
             self.put(name, value, 0);
         }
         // A token that this very step is given is the revision of the record.
-        let fresh = Token(self.committed.unwrap_or(NOT_YET));
-        after.token = after.token.filter(|token| *token != fresh);
+        let fresh = self.token();
+        if after.token == Some(fresh) {
+            (after.token, after.raised) = (None, self.raised());
+        }
         self.put(name, json(&after), 0);
         let done = |record: &TaskRecord| record.status.is_done();
         if before.is_some_and(|before| done(before) != done(&after)) {
@@ -507,8 +510,17 @@ impl EtcdStep<'_> {
 }
 
 /// Understands the record of a task.
-fn task_record(name: &str, value: &[u8], revision: u64) -> Result<TaskRecord, StoreError> {
+pub(super) fn task_record(
+    name: &str,
+    value: &[u8],
+    revision: u64,
+) -> Result<TaskRecord, StoreError> {
     let mut record: TaskRecord = parsed(name, value)?;
-    record.token.get_or_insert(Token(revision));
+    let raised = std::mem::take(&mut record.raised);
+    let token = match revision {
+        NOT_YET => NOT_YET,
+        revision => revision.saturating_add(raised),
+    };
+    record.token.get_or_insert(Token(token));
     Ok(record)
 }

@@ -2,46 +2,54 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::task::find::{CANDIDATES, SHORTEST_PREFIX, only};
+use tenure_core::task::find::{CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, only};
 use tenure_core::task::lines::ExchangeLine;
 use tenure_core::task::{SectionSummary, TaskQuery};
 use tenure_core::{Section, Status, StoreError, Task, TaskError};
 
 use super::edit::count;
+use super::entries::{ALL, parsed};
+use super::records::DeletedRecord;
 use crate::layout::{Layout, encoded};
 use crate::step::EtcdStep;
 
-impl EtcdStep<'_> {
-    /// The task with this id, this title, or this unique prefix of its id.
-    pub(super) fn find_task(&mut self, given: &str) -> Result<Task, TaskError> {
-        let id = given.strip_prefix("task:").unwrap_or(given);
-        for id in [given, id] {
-            if let Some(task) = self.task_with_id(id)? {
-                return Ok(task);
-            }
-        }
-        let ambiguous = |candidates| TaskError::Ambiguous {
-            given: given.to_owned(),
-            candidates,
-        };
-        let mut titled = self.titled(given, CANDIDATES)?;
-        titled.sort_by_key(|task| task.created_at);
-        if let Some(task) = only(titled, |task| task.title == given).map_err(ambiguous)? {
-            return Ok(task);
-        }
-        if id.len() >= SHORTEST_PREFIX {
-            let all = self.store.layout.all('t');
-            let begun = self.list(&(all.clone() + &encoded(id)), CANDIDATES)?;
-            let ids = begun.keys().filter_map(|name| Layout::rest(&all, name));
-            let ids: Vec<String> = ids.collect();
-            let begun = self.tasks_with_ids(&ids)?;
-            if let Some(task) = only(begun, |_| false).map_err(ambiguous)? {
-                return Ok(task);
-            }
-        }
-        Err(TaskError::NoTask(given.to_owned()))
+impl TaskNames for EtcdStep<'_> {
+    type Error = TaskError;
+
+    fn with_id(&mut self, id: &str) -> Result<Option<Task>, TaskError> {
+        Ok(self.task_with_id(id)?)
     }
 
+    fn titled(&mut self, title: &str) -> Result<Vec<Task>, TaskError> {
+        let mut titled = self.tasks_titled(title, CANDIDATES)?;
+        titled.sort_by_key(|task| task.created_at);
+        Ok(titled)
+    }
+
+    fn beginning(&mut self, prefix: &str) -> Result<Vec<Task>, TaskError> {
+        let all = self.store.layout.all('t');
+        let begun = self.list(&(all.clone() + &encoded(prefix)), CANDIDATES)?;
+        let ids = begun.keys().filter_map(|name| Layout::rest(&all, name));
+        let ids: Vec<String> = ids.collect();
+        Ok(self.tasks_with_ids(&ids)?)
+    }
+
+    fn deleted(&mut self, id: &str, title: &str) -> Result<Option<DeletedName>, TaskError> {
+        let all = self.store.layout.all('x');
+        // Deletions are rare, so there is no index of their titles.
+        for (name, value) in self.list(&all, ALL)? {
+            let record: DeletedRecord = parsed(&name, &value)?;
+            let was = Layout::rest(&all, &name).unwrap_or_default();
+            if was.starts_with(id) || record.title.eq_ignore_ascii_case(title) {
+                let title = record.title;
+                return Ok(Some(DeletedName { id: was, title }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl EtcdStep<'_> {
     /// The section with this id, this name, or this unique prefix of its id.
     pub(super) fn find_section(&mut self, given: &str) -> Result<Section, TaskError> {
         let id = given.strip_prefix("section:").unwrap_or(given);
@@ -77,7 +85,7 @@ impl EtcdStep<'_> {
     pub(super) fn section_summaries(&mut self) -> Result<Vec<SectionSummary>, TaskError> {
         let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let prefix = self.store.layout.all('c');
-        for name in self.list(&prefix, super::entries::ALL)?.keys() {
+        for name in self.list(&prefix, ALL)?.keys() {
             let mut parts = name.strip_prefix(&prefix).unwrap_or_default().split('/');
             let section = parts.next().and_then(|part| Layout::rest("", part));
             let (tasks, open) = counts.entry(section.unwrap_or_default()).or_default();

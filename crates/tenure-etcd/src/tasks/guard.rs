@@ -21,6 +21,7 @@ use super::records::{Redo, TaskGuard};
 use crate::client::Client;
 use crate::cluster::remaining;
 use crate::layout::Layout;
+use crate::origin::REPAIR;
 use crate::proto::{
     Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
     after,
@@ -73,7 +74,9 @@ impl SeenGuard {
         };
         let record = serde_json::from_slice(&kv.value).map_err(|error| {
             let what = format!("{} can't be understood", kv.name());
-            StoreError::new(ErrorKind::Damaged, what).because(error)
+            StoreError::new(ErrorKind::Damaged, what)
+                .because(error)
+                .fix(REPAIR)
         })?;
         Ok(Self {
             revision: kv.mod_revision,
@@ -97,8 +100,9 @@ impl SeenGuard {
 impl SeenTasks {
     /// What the answer to a transaction says that was not made.
     pub(crate) fn of(guard: Option<&KeyValue>) -> Result<Self, StoreError> {
+        let guard = guard.map(|kv| SeenGuard::of(Some(kv))).transpose()?;
         Ok(Self {
-            guard: Some(SeenGuard::of(guard)?),
+            guard,
             ..Self::default()
         })
     }
@@ -121,6 +125,9 @@ impl EtcdStep<'_> {
             let mut guard = SeenGuard::of(found.next().flatten())?;
             let turn = found.next().flatten();
             guard.turn = turn.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
+            if guard.revision == 0 {
+                self.refuse_unguarded()?;
+            }
             self.seen.tasks.guard = Some(guard);
         }
         let guard = self.seen.tasks.guard.get_or_insert_default();
@@ -137,6 +144,23 @@ impl EtcdStep<'_> {
             return is_refused(&mut self.again, Again::NotYet, what);
         }
         Ok(guard)
+    }
+
+    /// Without a guard there must be no tasks, or they would not be found, and be changed by two steps at once.
+    fn refuse_unguarded(&mut self) -> Result<(), StoreError> {
+        let any = RangeRequest {
+            limit: 1,
+            keys_only: true,
+            ..RangeRequest::below(self.store.layout.all('t'))
+        };
+        if self.read(vec![any])?.iter().all(Vec::is_empty) {
+            return Ok(());
+        }
+        let what = format!(
+            "{} is missing, although there are tasks",
+            self.store.layout.task_guard()
+        );
+        Err(StoreError::new(ErrorKind::Damaged, what).fix(REPAIR))
     }
 
     /// The revision of the guard; 0 if it was not read.
@@ -391,7 +415,7 @@ impl<'a> Turn<'a> {
     /// Asks the others to wait, unless another process does.
     pub(crate) fn take(store: &'a EtcdStore, name: String, by: Instant) -> Option<Self> {
         let grant = |client: Client| async move { client.grant(TURN).await };
-        let etcd_lease = store.cluster.ask(by, grant).ok()?;
+        let etcd_lease = store.cluster.ask(by, grant).ok()?.id;
         let turn = Self {
             store,
             name,

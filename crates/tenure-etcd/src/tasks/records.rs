@@ -9,6 +9,7 @@ use tenure_core::task::{Cause, Past, Section, Status, Task};
 use tenure_core::{Evidence, HolderId, Priority, Token};
 
 use crate::layout::Layout;
+use crate::origin::is_zero;
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,6 +42,9 @@ pub(crate) struct TaskRecord {
     /// the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<Token>,
+    /// What that token is larger than the revision.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) raised: u64,
     /// The runners that it was taken over from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lost: Vec<HolderId>,
@@ -70,6 +74,7 @@ impl TaskRecord {
             not_before: task.not_before,
             runner: None,
             token: Some(Token::NONE),
+            raised: 0,
             lost: Vec::new(),
             ended: None,
             changed: BTreeMap::new(),
@@ -95,6 +100,7 @@ impl TaskRecord {
             runner: self.runner.clone(),
             token: self.token.unwrap_or(Token::NONE),
             elsewhere: false,
+            problem: None,
         }
     }
 

@@ -9,7 +9,7 @@ use tenure_core::task::lines::{ImportStep, as_stored, check_name};
 use tenure_core::task::step::{Candidate, ReadyPart, any_task, task_key};
 use tenure_core::task::{TaskStep, check_id};
 use tenure_core::{
-    EventKind, Evidence, HolderId, Key, KeyKind, Section, StoreError, Task, TaskError, Token,
+    ErrorKind, EventKind, Evidence, HolderId, Key, KeyKind, Section, StoreError, Task, TaskError,
 };
 
 use super::entries::ALL;
@@ -17,7 +17,7 @@ use super::records::{Ready, SectionRecord, TaskRecord};
 use crate::layout::Layout;
 use crate::proto::RangeRequest;
 use crate::records::json;
-use crate::step::{EtcdStep, NOT_YET};
+use crate::step::EtcdStep;
 
 /// How many tasks whose pause has ended are made ready at once. The next step does the others.
 const PAUSES: usize = 64;
@@ -25,7 +25,7 @@ const PAUSES: usize = 64;
 impl EtcdStep<'_> {
     /// Records the grant of a task in this step, and the runner that it takes the task over from.
     pub(crate) fn task_granted(&mut self, id: &str, runner: &HolderId) -> Result<(), TaskError> {
-        let token = Token(self.committed.unwrap_or(NOT_YET));
+        let token = self.token();
         self.modify(id, |task| {
             let is_open = task.status == tenure_core::Status::InProgress;
             let unfinished = task.runner.clone().filter(|_| is_open);
@@ -95,6 +95,14 @@ const FIRST: usize = 4;
 impl TaskStep for EtcdStep<'_> {
     fn task(&mut self, id: &str) -> Result<Option<Task>, TaskError> {
         Ok(self.task_with_id(id)?)
+    }
+
+    /// A task whose record can't be understood keeps no runner from the others.
+    fn candidate(&mut self, id: &str) -> Result<Option<Task>, TaskError> {
+        match self.task_with_id(id) {
+            Err(error) if error.kind == ErrorKind::Damaged => Ok(None),
+            other => Ok(other?),
+        }
     }
 
     fn blockers(&mut self, id: &str) -> Result<Vec<Task>, TaskError> {
@@ -231,7 +239,7 @@ impl TaskStep for EtcdStep<'_> {
 }
 
 /// When the pause of a task ends, and its id.
-fn pause(prefix: &str, name: &str) -> Option<(Timestamp, String)> {
+pub(super) fn pause(prefix: &str, name: &str) -> Option<(Timestamp, String)> {
     let rest = Layout::rest(prefix, name)?;
     let (until, id) = rest.split_once('-')?;
     let until = Timestamp::from_millisecond(until.parse().ok()?).ok()?;
@@ -253,7 +261,7 @@ fn candidate(prefix: &str, name: &str, value: &[u8]) -> Option<Candidate> {
 
 impl ImportStep for EtcdStep<'_> {
     fn new_id(&mut self) -> String {
-        let id = uuid::Uuid::new_v4().to_string();
+        let id = tenure_host::random_uuid().to_string();
         // Nothing has this id, so nothing has to be read.
         for kind in ['t', 'x', 's'] {
             let name = self.store.layout.entry(kind, &[&id]);

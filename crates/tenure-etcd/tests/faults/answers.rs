@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_core::{Acquired, EventKind, HistoryQuery, Reason, Released, Store};
-use tenure_testkit::limit::within_limit;
+use tenure_core::{
+    Acquired, EventKind, Fenced, HistoryQuery, Key, Reason, Released, Renewed, Store,
+};
+use tenure_testkit::limit::{LIMIT, within_limit};
 use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon};
 
 use super::client::Job;
-use super::{key, open};
+use super::{LONG, key, open};
 
 #[test]
 fn a_change_whose_answer_was_lost_is_found_out_and_not_made_again() {
@@ -41,6 +43,96 @@ fn a_change_whose_answer_was_lost_is_found_out_and_not_made_again() {
             .skip(2)
             .all(|event| event.token == lease.token)
     );
+}
+
+/// How often the record of a lease was written since it was granted.
+fn versions(prefix: &str) -> u64 {
+    let name = format!("{prefix}/k/build/l/0");
+    let said = Etcd::shared().etcdctl(&["get", &name, "-w", "json"]);
+    let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    said["kvs"][0]["version"].as_u64().unwrap()
+}
+
+#[test]
+fn a_renewal_whose_answer_was_lost_is_found_out_and_not_made_again() {
+    let place = tempfile::tempdir().unwrap();
+    let member = Etcd::shared().endpoints().next().unwrap();
+    let (first, second) = (Proxy::to(member), Proxy::to(member));
+    let address = format!("etcd://{},{}/renewed", first.address(), second.address());
+    let store = open(&address, &place.path().join("here"));
+    let held = Ask::new(&key(), "client").ttl(LONG).granted(&store);
+    // With an etcd lease to spare, the renewal is one request.
+    let other = Key::parse("other").unwrap();
+    let spare = Ask::new(&other, "client").ttl(LONG).granted(&store);
+    let released = store.release(&spare.grant(), soon()).unwrap();
+    assert!(matches!(released, Released::Freed(_)), "{released:?}");
+    first.cut_answers();
+    let renewed = store.renew(&held.grant(), LONG, soon()).unwrap();
+    assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
+    assert_eq!(versions("renewed"), 2);
+}
+
+/// After an answer that was lost, the renewal fails at different places.
+#[test]
+fn a_renewal_that_fails_never_ends_the_lease() {
+    let place = tempfile::tempdir().unwrap();
+    let member = Etcd::shared().endpoints().next().unwrap();
+    for (round, limit) in [2200, 2400, 2600, 2800, 3000].into_iter().enumerate() {
+        let (first, second) = (Proxy::to(member), Proxy::to(member));
+        let prefix = format!("failed-{round}");
+        let address = format!("etcd://{},{}/{prefix}", first.address(), second.address());
+        let store = open(&address, &place.path().join("here"));
+        let held = Ask::new(&key(), "client")
+            .ttl(LONG)
+            .detached()
+            .granted(&store);
+        let other = Key::parse("other").unwrap();
+        let spare = Ask::new(&other, "client").ttl(LONG).granted(&store);
+        let released = store.release(&spare.grant(), soon()).unwrap();
+        assert!(matches!(released, Released::Freed(_)), "{released:?}");
+        first.cut_answers();
+        second.delay_answers(Duration::from_millis(150));
+        let early = LIMIT.saturating_sub(Duration::from_millis(limit));
+        let by = soon().checked_sub(early).unwrap();
+        let renewed = store.renew(&held.grant(), LONG, by);
+        println!("{limit} ms: {renewed:?}");
+        second.delay_answers(Duration::ZERO);
+        // What it has to spare ends with it.
+        drop(store);
+        let direct = open(
+            &format!("etcd://{member}/{prefix}"),
+            &place.path().join("there"),
+        );
+        let fenced = direct.fence(&key(), held.token, soon()).unwrap();
+        assert!(matches!(fenced, Fenced::Current(_)), "{fenced:?}");
+    }
+}
+
+#[test]
+fn a_process_leaves_no_etcd_lease_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Etcd::start(1);
+    let address = cluster.address("leases");
+    let [here, there] = ["here", "there"].map(|folder| open(&address, &place.path().join(folder)));
+    let names = ["a", "b", "c", "d"].map(|name| Key::parse(name).unwrap());
+    let claim = |key| Ask::new(key, "client").ttl(LONG).claim(&here);
+    let claims: Vec<_> = names.iter().map(claim).collect();
+    for _ in 0..3 {
+        let Acquired::Granted(granted) = here.acquire_all(&claims, soon()).unwrap() else {
+            panic!("they are free")
+        };
+        let grants: Vec<_> = granted.iter().map(|one| one.lease.grant()).collect();
+        let _ = here.release_all(&grants, soon()).unwrap();
+        // It is overtaken: what it knows of the last key is not true any more.
+        let held = Ask::new(&names[3], "other").ttl(LONG).granted(&there);
+        let busy = here.acquire_all(&claims, soon()).unwrap();
+        assert!(matches!(busy, Acquired::Busy(_)));
+        let _ = there.release(&held.grant(), soon()).unwrap();
+    }
+    drop((here, there));
+    let left = cluster.etcdctl(&["lease", "list"]);
+    let left = String::from_utf8(left.stdout).unwrap();
+    assert_eq!(left.lines().next(), Some("found 0 leases"), "{left}");
 }
 
 /// Not a test: a process that holds the key until it is killed.

@@ -7,8 +7,11 @@
 //! | `checker` | reads the logs, and shares no code with the store |
 //! | `answers` | answers that are lost or late |
 //! | `callers` | on which threads calls run |
+//! | `crowds` | more leases of one key than one transaction can remove |
+//! | `damage` | records that were removed or damaged by hand |
 //! | `members` | a leader that is deposed, no cluster at all |
 //! | `names` | what is left of many leases and tickets |
+//! | `restored` | clusters that were restored from a backup |
 //! | `waiters` | sessions that end, and what is compacted or trimmed under a waiter |
 #![allow(
     clippy::unwrap_used,
@@ -22,8 +25,11 @@ mod callers;
 mod chaos;
 mod checker;
 mod client;
+mod crowds;
+mod damage;
 mod members;
 mod names;
+mod restored;
 mod waiters;
 
 use std::path::Path;
@@ -34,6 +40,9 @@ use tenure_etcd::{Address, EtcdOptions, EtcdStore};
 
 /// The time to live of sessions, and of leases that should expire.
 const TTL: Duration = Duration::from_secs(2);
+
+/// The time to live of leases that should not expire.
+const LONG: Duration = Duration::from_secs(600);
 
 fn key() -> Key {
     Key::parse("build").unwrap()

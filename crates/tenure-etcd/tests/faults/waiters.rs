@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use tenure_core::{Acquired, Busy, HistoryQuery, Key, Released, Store, Waited, Watched};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
-use tenure_testkit::limit::{LIMIT, spawn_until_asleep, within_limit};
+use tenure_testkit::limit::{LIMIT, Stopwatch, spawn_until_asleep, within_limit};
 use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon, waiting};
 
 use super::client::Job;
-use super::{TTL, key, open, open_with};
-
-const LONG: Duration = Duration::from_secs(600);
+use super::{LONG, TTL, key, open, open_with};
 
 /// In the job of a waiter: the caller chose its name, or did not. Then its place is not kept for it.
 const NAMED: u64 = 1;
@@ -455,4 +453,63 @@ fn a_claim_that_others_overtook_watches_the_last_of_them() {
     assert_eq!(watched, ["two"]);
     assert_eq!(queue(&one), ["two", "three"]);
     release(&one, &held);
+}
+
+/// Not a test: a process that waits for the key, whose session lasts for long.
+#[test]
+fn waiter_with_a_long_session() {
+    let Some(job) = process::job() else { return };
+    let job: Job = serde_json::from_str(&job).unwrap();
+    let store = with_long_session(&job.endpoints, &job.folder);
+    let ask = Ask::new(&key(), &job.name).ttl(LONG).waiting();
+    let _ = waiting::acquire(&store, &ask, |_| process::report("waits"));
+}
+
+fn with_long_session(endpoints: &str, folder: &Path) -> EtcdStore {
+    let options = EtcdOptions {
+        session_ttl: LONG,
+        ..EtcdOptions::default()
+    };
+    let address = Address::parse(&format!("etcd://{endpoints}")).unwrap();
+    EtcdStore::open(address, folder, options).unwrap()
+}
+
+#[test]
+fn a_first_waiter_that_died_elsewhere_lets_the_turn_pass_although_its_session_stays() {
+    let place = tempfile::tempdir().unwrap();
+    let endpoints = format!("{}/passes", Etcd::shared().endpoints().next().unwrap());
+    let store = with_long_session(&endpoints, &place.path().join("here"));
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&store);
+    let job = Job {
+        place: place.path().to_owned(),
+        endpoints: endpoints.clone(),
+        name: "first".to_owned(),
+        folder: place.path().join("first"),
+        seed: 0,
+    };
+    let job = serde_json::to_string(&job).unwrap();
+    let mut first = Process::start("waiters::waiter_with_a_long_session", &job);
+    assert_eq!(first.report(), "waits");
+    first.kill();
+    let second = with_long_session(&endpoints, &place.path().join("second"));
+    let ask = Ask::new(&key(), "second").ttl(LONG).waiting();
+    let Acquired::Busy(busy) = ask.once(&second) else {
+        panic!("it is held")
+    };
+    assert_eq!(busy.position.unwrap().ahead, 1);
+    release(&store, &held);
+    let since = Stopwatch::start();
+    // Nobody wakes it: it looks again by itself when the turn has passed.
+    let mut looks = 0;
+    while let Acquired::Busy(busy) = ask.once(&second) {
+        let _ = second.wait(&busy.watched(), LONG).unwrap();
+        looks += 1;
+    }
+    assert!(looks < 10, "{looks}");
+    assert!(
+        since.elapsed() >= Duration::from_secs(10),
+        "{:?}",
+        since.elapsed()
+    );
+    assert_eq!(sessions("passes"), 2);
 }

@@ -16,9 +16,9 @@ use serde::{Deserialize as Readable, Serialize};
 use tenure_core::{Binding, Clock, Epoch, Lease, LivenessId, Process, Token};
 use tenure_host::{HostClock, identity};
 
-use tenure_host::files::rfc3339;
+use tenure_host::files::go_time;
 
-/// The first second of the year 2. An earlier time is Go's zero time and means "not given".
+/// The first second of the year 2. A time in the year 1 is Go's zero time and means "not given".
 const YEAR_TWO: i64 = -62_104_060_800;
 
 /// How deeply the protocol's own tool reads nested values.
@@ -177,6 +177,8 @@ impl ExclusiveLock {
         match serde_json::from_slice::<Read>(bytes) {
             Ok(read) if read.times.iter().all(|time| stands_in(bytes, time)) => Ok(read.lock),
             Ok(_) => malformed("started_at is written with escape sequences".to_owned()),
+            // The document's words for an empty file and for one that is cut off.
+            Err(error) if error.is_eof() => malformed("unexpected EOF".to_owned()),
             Err(error) => malformed(error.to_string()),
         }
     }
@@ -268,18 +270,22 @@ impl<'de> Visitor<'de> for LockVisitor {
                 "hostname" => set(&mut lock.hostname, map.next_value()?),
                 "started_at" => {
                     if let Some(text) = map.next_value::<Option<String>>()? {
-                        let at = rfc3339::parse(&text).ok_or_else(|| {
+                        let at = go_time::parse(text.as_bytes()).ok_or_else(|| {
                             M::Error::custom(format!("started_at {text:?} is not an RFC 3339 time"))
                         })?;
-                        lock.started_at = (at.as_second() >= YEAR_TWO).then_some(at);
+                        let is_given =
+                            !(go_time::ZERO.as_second()..YEAR_TWO).contains(&at.as_second());
+                        lock.started_at = is_given.then_some(at);
                         times.push(text);
                     }
                 }
                 "version" => set(&mut lock.version, map.next_value::<Option<_>>()?.map(Some)),
                 "tenure" => {
-                    // A later tenure may write other fields: that must not make the lock malformed.
+                    // A later tenure may write other fields: that must not make the lock malformed. No tenure
+                    // grants an absurd token: then it is another program's lock.
                     let value: serde_json::Value = map.next_value()?;
-                    lock.tenure = serde_json::from_value(value).ok();
+                    let fields = serde_json::from_value::<TenureFields>(value).ok();
+                    lock.tenure = fields.filter(|fields| fields.token <= Some(Token::MAX));
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -378,7 +384,7 @@ mod tests {
             &GOOD.replace("T12", " 12"),
             &GOOD.replace("2025", "yesterday"),
             &GOOD.replace("12:00:00Z", "23:59:60Z"),
-            &GOOD.replace("12:00:00Z", "12:00:00+24:00"),
+            &GOOD.replace("12:00:00Z", "12:00:00+25:00"),
             &GOOD.replace("12:00:00Z", "12:00:00\\u005a"),
             &nested(10_000),
         ] {
@@ -387,6 +393,9 @@ mod tests {
                 words.starts_with("malformed lock file: "),
                 "{json}: {words}"
             );
+        }
+        for cut in 0..GOOD.len() {
+            assert_eq!(flaw(&GOOD[..cut]), "malformed lock file: unexpected EOF");
         }
         let binary = [b"{\"holder\":\"".as_slice(), &[0xff, 0xfe], b"\"}"].concat();
         assert!(ExclusiveLock::parse(&binary).is_err());
@@ -400,6 +409,12 @@ mod tests {
             GOOD.replace("holder", "HOLDER").replace("pid", "Pid"),
             GOOD.replace("started_at", "Started_At"),
             GOOD.replace("12:00:00Z", "12:00:00.123456789-07:00"),
+            GOOD.replace("12:00:00Z", "12:00:00.1234567891Z"),
+            GOOD.replace("12:00:00Z", "12:00:00,5Z"),
+            GOOD.replace("T12:00:00Z", "T9:00:00Z"),
+            GOOD.replace("12:00:00Z", "12:00:00+24:00"),
+            GOOD.replace("2025-10-25", "0000-01-01"),
+            GOOD.replace("2025-10-25T12:00:00Z", "9999-12-31T23:59:59Z"),
             GOOD.replace("{\"holder", "{\"extra\":{\"a\":[1,null]},\"holder"),
             GOOD.replace("{\"holder", "{\"tenure\":7,\"holder"),
             GOOD.replace("{\"holder", "{\"a]}{[\\\"\":\"[[[\",\"holder"),

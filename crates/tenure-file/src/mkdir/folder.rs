@@ -10,10 +10,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use jiff::Timestamp;
-use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tenure_core::{Binding, Epoch, Holder, HolderId, Lease, LivenessId, Process, Token};
+
+use tenure_host::files::beneath::{self, Refused};
 
 use crate::foreign_holder::modified;
 
@@ -190,25 +192,26 @@ impl TenureFile {
 }
 
 /// Opens a folder, without following a link.
-pub(super) fn open(path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(CWD, path, flags, Mode::empty())
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    beneath::open_folder(path)
 }
 
 /// Reads the lock at `path`, without following a link; `None` if nothing is there.
 pub(super) fn read(path: &Path) -> io::Result<Option<Entry>> {
-    let open = match open(path) {
+    let folder = match open(path) {
         Ok(open) => open,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::NOTDIR | Errno::LOOP) => return not_a_folder(path),
-        Err(error) => return Err(error.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if Refused::of(&error).is_some_and(|it| it.is_at(path)) => {
+            return not_a_folder(path);
+        }
+        Err(error) => return Err(error),
     };
-    let folder = File::from(open);
     let known = folder.metadata()?;
     let open = OwnedFd::from(folder);
     let contents = match read_file(&open, TENURE)? {
-        Some(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(file) => Contents::Tenure(file, bytes),
+        Some(bytes) => match serde_json::from_slice::<TenureFile>(&bytes) {
+            Ok(file) if file.token.may_be_granted() => Contents::Tenure(file, bytes),
+            Ok(file) => Contents::UnreadableTenure(format!("its token is {}", file.token), bytes),
             Err(error) => Contents::UnreadableTenure(error.to_string(), bytes),
         },
         None => Contents::Foreign(ForeignFiles {

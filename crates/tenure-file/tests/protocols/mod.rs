@@ -17,6 +17,7 @@ use tenure_host::files::lock_watch::Listen;
 use tenure_host::files::protocol::{FoundLock, Removal};
 use tenure_host::files::{LockProtocol, Sidecar};
 use tenure_host::identity;
+use tenure_testkit::lock_folder;
 
 /// A pid that no process has.
 pub(crate) const NO_PROCESS: u32 = i32::MAX as u32;
@@ -138,7 +139,7 @@ impl Protocol for Mkdir {
     fn take_as_other_program(dir: &Path, name: &str, pid: u32) {
         let lock = Self::lock_path(dir);
         while fs::create_dir(&lock).is_err() {
-            let _ = fs::remove_dir_all(&lock);
+            let _ = lock_folder::remove(&lock);
         }
         fs::write(lock.join("pid"), format!("{pid}\n")).unwrap();
         fs::write(lock.join("cmd"), format!("{name}\n")).unwrap();
@@ -162,7 +163,7 @@ impl Protocol for Mkdir {
     }
 
     fn remove_as_other_program(dir: &Path) {
-        fs::remove_dir_all(Self::lock_path(dir)).unwrap();
+        lock_folder::remove(&Self::lock_path(dir)).unwrap();
     }
 
     fn has_leftovers(dir: &Path) -> bool {

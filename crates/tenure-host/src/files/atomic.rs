@@ -10,8 +10,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat_with};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat, renameat_with};
+use rustix::io::Errno;
 
+use crate::files::beneath::{Place, open_folder, parent};
 use crate::files::permissions::{create_new, create_unnamed};
 
 /// What a write must survive.
@@ -55,11 +57,10 @@ fn fill(mut file: File, bytes: &[u8], sync: Sync) -> io::Result<()> {
 pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
     unlink(temp)?;
     fill(create_new(temp, OFlags::WRONLY)?, bytes, sync)?;
-    fs::rename(temp, path)?;
-    if sync == Sync::ToDisk
-        && let Some(folder) = path.parent()
-    {
-        File::open(folder)?.sync_all()?;
+    let (from, to) = (Place::of(temp)?, Place::of(path)?);
+    renameat(&from.folder, from.name, &to.folder, to.name)?;
+    if sync == Sync::ToDisk {
+        open_folder(parent(path))?.sync_all()?;
     }
     Ok(())
 }
@@ -76,28 +77,32 @@ pub fn create(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<Put> {
     };
     file.write_all(bytes)?;
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
-    match linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+    let to = Place::of(path)?;
+    let follow = AtFlags::SYMLINK_FOLLOW;
+    match linkat(CWD, unnamed, &to.folder, to.name, follow) {
         Ok(()) => Ok(Put::Done),
-        Err(rustix::io::Errno::EXIST) => Ok(Put::Occupied),
+        Err(Errno::EXIST) => Ok(Put::Occupied),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Links a file to a second name if that name is free. The first name stays.
 pub fn put(from: &Path, to: &Path) -> io::Result<Put> {
-    match fs::hard_link(from, to) {
+    let (from, to) = (Place::of(from)?, Place::of(to)?);
+    let no_flags = AtFlags::empty();
+    match linkat(&from.folder, from.name, &to.folder, to.name, no_flags) {
         Ok(()) => Ok(Put::Done),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Put::Occupied),
-        Err(error) => Err(error),
+        Err(Errno::EXIST) => Ok(Put::Occupied),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Renames a file or folder if the new name is free.
 pub fn move_in(from: &Path, to: &Path) -> io::Result<Put> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+    match rename_with(from, to, RenameFlags::NOREPLACE)? {
         Ok(()) => Ok(Put::Done),
-        Err(rustix::io::Errno::EXIST) => Ok(Put::Occupied),
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::Error::new(
+        Err(Errno::EXIST) => Ok(Put::Occupied),
+        Err(Errno::INVAL | Errno::NOSYS) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "this file system can't move a folder without replacing: use a local one such as ext4, xfs, btrfs or tmpfs",
         )),
@@ -107,10 +112,10 @@ pub fn move_in(from: &Path, to: &Path) -> io::Result<Put> {
 
 /// Swaps two names in one atomic step; `false` if one of them does not exist.
 pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
-    match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
+    match rename_with(one, other, RenameFlags::EXCHANGE)? {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::NOENT) => Ok(false),
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::Error::new(
+        Err(Errno::NOENT) => Ok(false),
+        Err(Errno::INVAL | Errno::NOSYS) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "this file system can't swap two names: use a local one such as ext4, xfs, btrfs or tmpfs",
         )),
@@ -121,18 +126,37 @@ pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
 /// Renames a file or folder to a private name, which must be free; `false` if there is nothing to
 /// rename.
 pub fn take_aside(from: &Path, to: &Path) -> io::Result<bool> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+    match rename_with(from, to, RenameFlags::NOREPLACE)? {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::NOENT) => Ok(false),
+        Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
+/// Renames between two folders that are open; the inner result is that of the rename itself.
+fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<Result<(), Errno>> {
+    let (from, to) = match (Place::of(from), Place::of(to)) {
+        (Ok(from), Ok(to)) => (from, to),
+        (Err(error), _) | (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Err(Errno::NOENT));
+        }
+        (from, to) => (from?, to?),
+    };
+    Ok(renameat_with(
+        &from.folder,
+        from.name,
+        &to.folder,
+        to.name,
+        flags,
+    ))
+}
+
 /// Removes a name. A name that does not exist is no error.
 pub fn unlink(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    match Place::of(path) {
+        Ok(place) => place.unlink(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

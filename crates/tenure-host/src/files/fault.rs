@@ -6,8 +6,13 @@ use std::path::Path;
 
 use tenure_core::{ErrorKind, StoreError};
 
+use crate::files::beneath::Refused;
+
 /// Explains an I/O error: `path` could not be `what` ("written", "read", "opened").
 pub fn explain(what: &str, path: &Path, error: io::Error) -> StoreError {
+    if let Some(refused) = Refused::of(&error) {
+        return StoreError::new(ErrorKind::NotAStore, refused.to_string()).fix(refused.fix());
+    }
     let place = path.display();
     let fault = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

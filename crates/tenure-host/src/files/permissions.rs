@@ -15,8 +15,8 @@
 //!
 //! 1. No user gets a permission that the folder does not give. If the group of the folder can't be set, the
 //!    file's group gets no more than all others.
-//! 2. No link is followed: another user may have planted it. Permissions are changed through a descriptor
-//!    that is known to be the new name, never through a path.
+//! 2. No link is followed, in no component of a path: another user may have planted it ([`super::beneath`]).
+//!    Permissions are changed through a descriptor that is known to be the new name, never through a path.
 //! 3. An existing file is changed only if it belongs to this user, has no second name, and lacks bits: its
 //!    creator was killed before it could set them.
 //! 4. What root creates belongs to the owner of the folder.
@@ -25,15 +25,20 @@
 //! has to replace, and the kernel may refuse to open another user's file in a sticky folder
 //! (`fs.protected_regular`).
 
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Uid, chownat, fchmod, fchown, mknodat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fchown, fstat, mkdirat, mknodat,
+    openat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+use crate::files::beneath::{self, Place, parent};
 
 pub use rustix::fs::OFlags;
 
@@ -67,15 +72,25 @@ impl From<&Metadata> for FolderPermissions {
     }
 }
 
+impl From<Stat> for FolderPermissions {
+    fn from(folder: Stat) -> Self {
+        Self {
+            mode: folder.st_mode,
+            owner: folder.st_uid,
+            group: folder.st_gid,
+        }
+    }
+}
+
 impl FolderPermissions {
     /// Of the folder that contains `path`.
     fn around(path: &Path) -> io::Result<Self> {
-        Ok((&parent(path).metadata()?).into())
-    }
-
-    /// Whether more users than its owner may create names in the folder.
-    fn is_shared(self) -> bool {
-        self.mode & 0o022 != 0
+        let folder = parent(path).symlink_metadata()?;
+        if folder.is_dir() {
+            return Ok((&folder).into());
+        }
+        // A link that took the folder's path just now, if it has a folder behind it.
+        beneath::open_folder(parent(path)).and_then(|folder| Ok((&folder.metadata()?).into()))
     }
 
     /// The mode of a new name. This user can always use it.
@@ -126,36 +141,30 @@ impl FolderPermissions {
     }
 }
 
-/// The folder that contains `path`.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
 /// Creates a folder and those above it, each with the permissions of the one above. Returns whether it is
 /// new.
 pub fn create_folder(path: &Path) -> io::Result<bool> {
-    let around = match FolderPermissions::around(path) {
+    let place = match Place::of(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             create_folder(parent(path))?;
-            FolderPermissions::around(path)?
+            Place::of(path)?
         }
-        around => around?,
+        place => place?,
     };
-    let mode = around.mode_of(Kind::Folder);
-    let is_new = match DirBuilder::new().mode(mode).create(path) {
+    let around = FolderPermissions::from(fstat(&place.folder)?);
+    let mode = Mode::from_bits_retain(around.mode_of(Kind::Folder));
+    let is_new = match mkdirat(&place.folder, place.name, mode) {
         Ok(()) => true,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => false,
-        Err(error) => return Err(error),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(folder) => File::from(folder),
-        // It need not be readable, and a link to a folder is a choice of its owner.
-        Err(_) if !is_new => return Ok(false),
+        Err(Errno::EXIST) => false,
         Err(error) => return Err(error.into()),
+    };
+    let folder = match beneath::open_folder(path) {
+        Ok(folder) => folder,
+        // It need not be readable.
+        Err(error) if !is_new && error.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
     };
     let known = folder.metadata()?;
     if is_new {
@@ -194,28 +203,16 @@ pub fn folder_mode(path: &Path) -> io::Result<u32> {
 /// Opens a file that tenure alone writes, and creates it if it does not exist. `how` says whether to read,
 /// write or append. Fails if the name is a link, or anything else that another user may have put there.
 pub fn open_or_create(path: &Path, how: OFlags) -> io::Result<File> {
-    // NONBLOCK: another user may have put a pipe there.
-    let how = how | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     loop {
-        match rustix::fs::open(path, how, Mode::empty()) {
-            Ok(file) => {
-                let file = File::from(file);
-                let known = file.metadata()?;
-                let around = FolderPermissions::around(path)?;
-                if !known.is_file() {
-                    return Err(io::Error::other("it is not a file"));
-                }
+        match beneath::open_known(path, how) {
+            Ok((file, known)) => {
                 if known.nlink() <= 1 {
-                    around.complete(&file, &known, Kind::File);
-                } else if around.is_shared() {
-                    return Err(io::Error::other(
-                        "it has a second name, which another user may have given it",
-                    ));
+                    FolderPermissions::around(path)?.complete(&file, &known, Kind::File);
                 }
                 return Ok(file);
             }
-            Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
         match create_new(path, how) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -228,8 +225,7 @@ pub fn open_or_create(path: &Path, how: OFlags) -> io::Result<File> {
 pub fn create_new(path: &Path, how: OFlags) -> io::Result<File> {
     let around = FolderPermissions::around(path)?;
     let mode = Mode::from_bits_retain(around.mode_of(Kind::File));
-    let how = how | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, how, mode)?);
+    let file = beneath::open(path, how | OFlags::CREATE | OFlags::EXCL, mode)?;
     around.give(&file, &file.metadata()?, Kind::File)?;
     Ok(file)
 }
@@ -238,19 +234,23 @@ pub fn create_new(path: &Path, how: OFlags) -> io::Result<File> {
 pub fn create_unnamed(path: &Path) -> io::Result<File> {
     let around = FolderPermissions::around(path)?;
     let mode = Mode::from_bits_retain(around.mode_of(Kind::File));
-    let how = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(parent(path), how, mode)?);
+    let file = beneath::open(parent(path), OFlags::TMPFILE | OFlags::WRONLY, mode)?;
     around.give(&file, &file.metadata()?, Kind::File)?;
     Ok(file)
 }
 
 /// Creates a named pipe that does not exist, and opens it to read and write.
 pub fn create_pipe(path: &Path) -> io::Result<File> {
-    let around = FolderPermissions::around(path)?;
+    create_pipe_at(&Place::of(path)?)
+}
+
+/// The same in a folder that is open already.
+pub(crate) fn create_pipe_at(place: &Place<'_>) -> io::Result<File> {
+    let around = FolderPermissions::from(fstat(&place.folder)?);
     let mode = Mode::from_bits_retain(around.mode_of(Kind::File));
-    mknodat(CWD, path, FileType::Fifo, mode, 0)?;
+    mknodat(&place.folder, place.name, FileType::Fifo, mode, 0)?;
     let how = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let pipe = File::from(rustix::fs::open(path, how, Mode::empty())?);
+    let pipe = File::from(openat(&place.folder, place.name, how, Mode::empty())?);
     let known = pipe.metadata()?;
     if !known.file_type().is_fifo() || known.uid() != geteuid().as_raw() {
         return Err(io::Error::other("another user replaced it"));
@@ -336,11 +336,11 @@ mod tests {
         let elsewhere = tempfile::tempdir().unwrap();
         fs::set_permissions(elsewhere.path(), Permissions::from_mode(0o700)).unwrap();
         symlink(elsewhere.path(), &folder).unwrap();
-        create_folder(&folder).unwrap();
-        assert_eq!(
-            mode(elsewhere.path()),
-            0o700,
-            "it was changed through a link"
-        );
+        assert!(create_folder(&folder).is_err());
+        assert!(create_folder(&folder.join("below")).is_err());
+        assert!(create_pipe(&folder.join("pipe")).is_err());
+        assert!(create_new(&folder.join("file"), OFlags::WRONLY).is_err());
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+        assert_eq!(mode(elsewhere.path()), 0o700, "changed through a link");
     }
 }

@@ -92,9 +92,9 @@ pub trait LockProtocol: Send + Sync {
     /// Removes a lock that has a private name. A missing one is no error.
     fn discard(&self, path: &Path) -> io::Result<()>;
 
-    /// For a protocol that protects its locks from other programs: starts what ends the protection of a
+    /// For a protocol whose other programs can't remove the lock of a killed holder: starts what clears up a
     /// prepared lock once its holder has exited. `live` has the holder's liveness lock.
-    fn unprotect_after_exit(
+    fn clear_up_after_exit(
         &self,
         _prepared: &Path,
         _holder: &Holder,

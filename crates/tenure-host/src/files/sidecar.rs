@@ -68,7 +68,8 @@ impl Sidecar {
     /// Creates the folder if it does not exist.
     pub fn make(&self) -> Result<(), StoreError> {
         let ignore = self.path.join(".gitignore");
-        if ignore.metadata().is_ok_and(|there| there.len() > 0) {
+        let is_made = ignore.symlink_metadata();
+        if is_made.is_ok_and(|there| there.is_file() && there.len() > 0) {
             return Ok(());
         }
         let create = || {

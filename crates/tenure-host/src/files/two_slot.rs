@@ -7,7 +7,6 @@
 //!
 //! The caller makes sure that there is one writer at a time. Nothing is synced to disk.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,9 +14,13 @@ use rustix::fs::OFlags;
 use tenure_core::StoreError;
 
 use crate::files::atomic;
+use crate::files::beneath;
 use crate::files::fault::explain;
 use crate::files::permissions::open_or_create;
 use crate::files::protocol::digest;
+
+/// The largest slot that is read, in bytes: far more than any record has.
+const LARGEST: u64 = 64 << 20;
 
 /// The newer complete slot: its revision, its number (0 or 1), its contents.
 pub type Newest = Option<(u64, usize, Vec<u8>)>;
@@ -47,7 +50,7 @@ impl TwoSlotFile {
         let mut newest: Newest = None;
         let mut flaw = None;
         for (slot, path) in self.0.iter().enumerate() {
-            match fs::read(path) {
+            match beneath::read(path, LARGEST) {
                 Ok(bytes) => match parse(&bytes) {
                     Some((revision, contents)) => {
                         if newest.as_ref().is_none_or(|(than, ..)| revision > *than) {

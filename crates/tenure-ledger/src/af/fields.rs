@@ -6,8 +6,8 @@
 use jiff::Timestamp;
 
 use super::EVERY;
-use crate::go_time;
 use crate::json::{Json, Kind, is_same_key};
+use tenure_host::files::go_time;
 
 /// The fields of an object, in the order in which they are written.
 type Fields = &'static [(&'static str, Value)];

@@ -16,8 +16,12 @@ use tenure_core::{
 
 use crate::Ledger;
 use crate::replay::{ChangeKind, ClaimChange, Replay};
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, open_or_create};
+
+/// The largest file of endings that is read, in bytes.
+const LARGEST: u64 = 256 << 20;
 
 /// What is known of an event beyond the ledger. It is noted before the event is written.
 #[derive(Default, Serialize, Deserialize)]
@@ -46,18 +50,22 @@ impl Ledger {
         write().map_err(|error| explain("written", &path, error))
     }
 
-    fn notes(&self) -> HashMap<(u64, u64), EventNote> {
-        let bytes = std::fs::read(self.sidecar.path().join("endings")).unwrap_or_default();
-        bytes
+    fn notes(&self) -> Result<HashMap<(u64, u64), EventNote>, StoreError> {
+        let path = self.sidecar.path().join("endings");
+        let bytes = match beneath::read(&path, LARGEST) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(|error| explain("read", &path, error))?,
+        };
+        Ok(bytes
             .split(|byte| *byte == b'\n')
             .filter_map(|line| serde_json::from_slice::<EventNote>(line).ok())
             .map(|note| ((note.seq, note.digest), note))
-            .collect()
+            .collect())
     }
 
     /// What happened to claims, oldest first.
     pub(super) fn claim_history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        let notes = self.notes();
+        let notes = self.notes()?;
         let mut replay = Replay::default();
         let mut events = Vec::new();
         let mut id = 0;

@@ -115,7 +115,7 @@ impl Step for LedgerStep<'_> {
         };
         let before = file_events + usize::from(self.changes.ended.is_some());
         let before = u64::try_from(before).unwrap_or(u64::MAX);
-        Ok(Token(self.view.replay.seq.saturating_add(before)).next())
+        Token(self.view.replay.seq).raised(before.saturating_add(1))
     }
 
     fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), StoreError> {

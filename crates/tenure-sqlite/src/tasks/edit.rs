@@ -5,7 +5,7 @@ use tenure_core::engine::Look as _;
 use tenure_core::task::step::{section_key, task_key};
 use tenure_core::task::{self, DeletedSection, Edit, NewTask, flow, lines, sections};
 use tenure_core::{Event, EventKind, HolderId, Mode, Section, Task, TaskError, Token};
-use uuid::Uuid;
+use tenure_host::random_uuid;
 
 use super::find;
 use crate::history;
@@ -14,7 +14,7 @@ use crate::write::{TransactionError, WriteTransaction};
 
 impl WriteTransaction<'_> {
     pub(super) fn add_section(&mut self, name: &str) -> Result<Section, TransactionError> {
-        self.new_section(&Uuid::new_v4().to_string(), name)
+        self.new_section(&random_uuid().to_string(), name)
     }
 
     pub(super) fn new_section(
@@ -55,7 +55,7 @@ impl WriteTransaction<'_> {
         if let Some(section) = &new.section {
             find::section_by_id(self.reader.db, section)?;
         }
-        let id = Uuid::new_v4().to_string();
+        let id = random_uuid().to_string();
         let now = time(self.now().wall);
         self.reader
             .db

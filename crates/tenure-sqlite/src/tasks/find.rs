@@ -1,7 +1,9 @@
 //! Finding a task or section by id, name or prefix, and lists of them.
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-use tenure_core::task::find::{CANDIDATES, SHORTEST_PREFIX, only};
+use tenure_core::task::find::{
+    CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, find_task, only,
+};
 use tenure_core::task::{SectionSummary, TaskQuery};
 use tenure_core::{Moment, Section, Status, Task, TaskError};
 
@@ -37,39 +39,52 @@ impl From<NotFound> for TransactionError {
 
 /// The task with this id, this title, or this unique prefix of its id.
 pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
-    let id = given.strip_prefix("task:").unwrap_or(given);
-    for id in [given, id] {
-        if let Some(task) = rows::by_id(db, id)? {
-            return Ok(task);
-        }
+    find_task(&mut Names { db }, given)
+}
+
+struct Names<'a> {
+    db: &'a Connection,
+}
+
+impl Names<'_> {
+    fn query(&self, sql: &str, text: &str) -> Result<Vec<Task>, NotFound> {
+        let most = i64::try_from(CANDIDATES).unwrap_or(i64::MAX);
+        let mut statement = self.db.prepare_cached(sql)?;
+        let found = statement.query_map(params![text, most], rows::task)?;
+        Ok(found.collect::<Result<_, _>>()?)
     }
-    let ambiguous = |candidates| TaskError::Ambiguous {
-        given: given.to_owned(),
-        candidates,
-    };
-    let most = i64::try_from(CANDIDATES).unwrap_or(i64::MAX);
-    let query = |sql: &str, text: &str| -> rusqlite::Result<Vec<Task>> {
-        db.prepare_cached(sql)?
-            .query_map(params![text, most], rows::task)?
-            .collect()
-    };
-    let titled = query(
-        select_task!("WHERE t.title = ?1 COLLATE NOCASE ORDER BY t.created_at LIMIT ?2"),
-        given,
-    )?;
-    if let Some(task) = only(titled, |task| task.title == given).map_err(ambiguous)? {
-        return Ok(task);
+}
+
+impl TaskNames for Names<'_> {
+    type Error = NotFound;
+
+    fn with_id(&mut self, id: &str) -> Result<Option<Task>, NotFound> {
+        Ok(rows::by_id(self.db, id)?)
     }
-    if id.len() >= SHORTEST_PREFIX {
-        let begun = query(
-            select_task!("WHERE t.id >= ?1 AND t.id < ?1 || char(1114111) ORDER BY t.id LIMIT ?2"),
-            id,
-        )?;
-        if let Some(task) = only(begun, |_| false).map_err(ambiguous)? {
-            return Ok(task);
-        }
+
+    fn titled(&mut self, title: &str) -> Result<Vec<Task>, NotFound> {
+        let sql = select_task!("WHERE t.title = ?1 COLLATE NOCASE ORDER BY t.created_at LIMIT ?2");
+        self.query(sql, title)
     }
-    Err(TaskError::NoTask(given.to_owned()).into())
+
+    fn beginning(&mut self, prefix: &str) -> Result<Vec<Task>, NotFound> {
+        let sql =
+            select_task!("WHERE t.id >= ?1 AND t.id < ?1 || char(1114111) ORDER BY t.id LIMIT ?2");
+        self.query(sql, prefix)
+    }
+
+    fn deleted(&mut self, id: &str, title: &str) -> Result<Option<DeletedName>, NotFound> {
+        let sql = "SELECT id, title FROM deleted_tasks WHERE id >= ?1 AND id < ?1 || char(1114111)
+                   UNION ALL SELECT id, title FROM deleted_tasks WHERE title = ?2 COLLATE NOCASE LIMIT 1";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let name = |row: &Row<'_>| {
+            Ok(DeletedName {
+                id: row.get(0)?,
+                title: row.get(1)?,
+            })
+        };
+        Ok(statement.query_row([id, title], name).optional()?)
+    }
 }
 
 /// The section with this id, this name, or this unique prefix of its id.
@@ -180,12 +195,12 @@ pub(super) fn list(
     query: &TaskQuery,
 ) -> rusqlite::Result<Vec<Task>> {
     let statuses = match query.status {
-        Some(status) => vec![status],
-        None if query.ready => vec![Status::Pending],
-        None => Status::ALL.to_vec(),
+        Some(status) => vec![status.word().to_owned()],
+        None if query.ready => vec![Status::Pending.word().to_owned()],
+        None => statuses(db)?,
     };
     let mut tasks = Vec::new();
-    for status in statuses {
+    for status in &statuses {
         let left = query.limit.map(|limit| limit.saturating_sub(tasks.len()));
         if left == Some(0) {
             break;
@@ -195,15 +210,34 @@ pub(super) fn list(
     Ok(tasks)
 }
 
+/// Every status, in the order of lists, then those that tasks have and that are none.
+fn statuses(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut all = Status::ALL.map(|status| status.word().to_owned()).to_vec();
+    // From one to the next in the index, so that not every task is looked at.
+    let sql = "WITH RECURSIVE present(status) AS (SELECT min(status) FROM tasks UNION ALL
+                   SELECT (SELECT min(status) FROM tasks WHERE status > present.status) FROM present
+                   WHERE present.status IS NOT NULL)
+               SELECT status FROM present WHERE typeof(status) = 'text'";
+    let mut statement = db.prepare_cached(sql)?;
+    let present: Vec<String> = statement
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let unknown = present
+        .into_iter()
+        .filter(|status| status.parse::<Status>().is_err());
+    all.extend(unknown);
+    Ok(all)
+}
+
 fn of_status(
     db: &Connection,
     now: &Moment,
     query: &TaskQuery,
-    status: Status,
+    status: &str,
     limit: Option<usize>,
 ) -> rusqlite::Result<Vec<Task>> {
     let mut sql = String::from(select_task!("WHERE t.status = ?1"));
-    let mut values = vec![status.word().to_owned()];
+    let mut values = vec![status.to_owned()];
     let mut filter = |clause: &str, value: Option<String>| {
         sql.push_str(clause);
         values.extend(value);

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tenure_core::task::step::{section_key, task_key};
 use tenure_core::task::{MergeSummary, Replica, SectionCopy, TaskCopy, flow};
 use tenure_core::{Key, Section, Status};
-use uuid::Uuid;
+use tenure_host::random_uuid;
 
 use super::find;
 use super::rows::by_id;
@@ -187,7 +187,7 @@ impl WriteTransaction<'_> {
     }
 
     fn insert_merged(&self, name: &str, created_at: &str) -> rusqlite::Result<Section> {
-        let id = Uuid::new_v4().to_string();
+        let id = random_uuid().to_string();
         self.reader
             .db
             .prepare_cached("INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)")?

@@ -1,11 +1,13 @@
 //! Rows to tasks and back.
 
+use jiff::Timestamp;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tenure_core::task::flow::lost_after_grant;
 use tenure_core::{HolderId, Priority, Section, Status, Task, Token};
 
 use crate::lock_tables::instant;
-use crate::rows::{bad, number, unsigned};
+use crate::rows::{number, unsigned};
 
 /// Selects tasks `t` with their section `s`, with the columns in the order that [`task`] reads
 /// them.
@@ -23,45 +25,86 @@ macro_rules! select_task {
 
 pub(super) use select_task;
 
+/// The task of a row. Other programs write the table, too: a value that can't be understood gets a stand-in and makes
+/// the task's [problem](Task::problem), so that one bad row spoils no list.
 pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
-    let time = |column: usize| {
-        let text: String = row.get(column)?;
-        instant(&text).ok_or_else(|| bad(column, format!("{text:?} is not a time")))
+    let mut problems = Vec::new();
+    let mut bad = |column: &str, value: &dyn std::fmt::Display, what: &str| {
+        problems.push(format!(
+            "{column} {value:?} is {what}",
+            value = value.to_string()
+        ));
     };
-    let section: Option<String> = row.get(3)?;
-    let name: Option<String> = row.get(4)?;
-    let status: String = row.get(5)?;
-    let depends_on: String = row.get(7)?;
-    let not_before: Option<String> = row.get(13)?;
-    let level = row.get::<_, i64>(6)?.clamp(0, 9);
+    let mut count = |column: usize, name: &str| -> rusqlite::Result<u64> {
+        unsigned(row, column).or_else(|_| {
+            bad(name, &text(row, column)?, "not a number of 0 or more");
+            Ok(0)
+        })
+    };
+    let (blockers, attempts) = (count(8, "blockers")?, count(11, "attempts")?);
+    let token = Token(count(15, "token")?);
+    let priority = text(row, 6)?;
+    let level = row.get::<_, i64>(6).unwrap_or_else(|_| {
+        bad("priority", &priority, "not a number");
+        i64::from(Priority::default().level())
+    });
+    let status = text(row, 5)?;
+    let status = status.parse().unwrap_or_else(|_| {
+        bad("status", &status, "not a status");
+        Status::Pending
+    });
+    let created_at = text(row, 9)?;
+    let created_at = instant(&created_at).unwrap_or_else(|| {
+        bad("created_at", &created_at, "not a time");
+        Timestamp::UNIX_EPOCH
+    });
+    let not_before = optional_text(row, 13)?;
+    let section = optional_text(row, 3)?;
+    let name = optional_text(row, 4)?;
+    let depends_on = text(row, 7)?;
     Ok(Task {
-        id: row.get(0)?,
-        title: row.get(1)?,
-        description: row.get(2)?,
+        id: text(row, 0)?,
+        title: text(row, 1)?,
+        description: optional_text(row, 2)?,
         section: section.map(|id| Section {
             name: name.unwrap_or_else(|| id.clone()),
             id,
         }),
-        status: status
-            .parse()
-            .map_err(|error: tenure_core::task::BadStatus| bad(5, error.to_string()))?,
-        priority: u8::try_from(level)
+        status,
+        priority: u8::try_from(level.clamp(0, 9))
             .ok()
             .and_then(Priority::new)
             .unwrap_or_default(),
-        depends_on: serde_json::from_str(&depends_on).map_err(|error| bad(7, error.to_string()))?,
-        blockers: unsigned(row, 8)?,
-        created_at: time(9)?,
+        depends_on: serde_json::from_str(&depends_on)
+            .map_err(|error| crate::rows::bad(7, error.to_string()))?,
+        blockers,
+        created_at,
         // Another program may have left it out.
-        updated_at: time(10).or_else(|_| time(9))?,
-        attempts: unsigned(row, 11)?,
-        last_error: row.get(12)?,
+        updated_at: instant(&text(row, 10)?).unwrap_or(created_at),
+        attempts,
+        last_error: optional_text(row, 12)?,
         not_before: not_before.as_deref().and_then(instant),
-        runner: row
-            .get::<_, Option<String>>(14)?
-            .and_then(|runner| HolderId::parse(runner).ok()),
-        token: Token(unsigned(row, 15)?),
-        elsewhere: row.get(16)?,
+        runner: optional_text(row, 14)?.and_then(|runner| HolderId::parse(runner).ok()),
+        token,
+        elsewhere: row.get(16).unwrap_or_default(),
+        problem: (!problems.is_empty()).then(|| problems.join("; ")),
+    })
+}
+
+/// A value as text, whatever its type.
+pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    Ok(optional_text(row, column)?.unwrap_or_default())
+}
+
+/// The same; `None` for NULL.
+pub(super) fn optional_text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        }
     })
 }
 

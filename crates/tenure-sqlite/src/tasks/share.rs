@@ -9,6 +9,7 @@ use tenure_core::task::{
     self, Cause, Past, Progress, Replica, SectionCopy, Stamped, SyncState, TaskCopy, check,
 };
 
+use super::rows::{optional_text, text};
 use crate::lock_tables::instant;
 use crate::rows::{bad, number, time, unsigned};
 use crate::write::{TransactionError, WriteTransaction};
@@ -136,17 +137,26 @@ fn edge(row: &Row<'_>) -> rusqlite::Result<Stamped<bool>> {
     Ok(Stamped::new(row.get(3)?, moment(row, 2, None)?))
 }
 
+/// What clones share of a task. Where another program wrote a value that can't be understood, they share what a task
+/// has that was just added, as of then, so that the value of any other clone wins.
 fn copy(row: &Row<'_>, depends_on: Edges) -> rusqlite::Result<TaskCopy> {
-    let created_at = moment(row, 8, None)?;
+    let times = (8..=13).map(|column| readable(row, column));
+    let times: Vec<Timestamp> = times
+        .filter_map(Result::transpose)
+        .collect::<Result<_, _>>()?;
+    let created_at = times.into_iter().next().unwrap_or_default();
     let at = |column: usize| moment(row, column, Some(created_at));
-    let status: String = row.get(5)?;
-    let status: Status = status
-        .parse()
-        .map_err(|error: task::BadStatus| bad(5, error.to_string()))?;
-    let level = row.get::<_, i64>(4)?.clamp(0, 9);
-    let title: String = row.get(1)?;
-    let description: Option<String> = row.get(2)?;
-    let progress = Progress::new(status, unsigned(row, 6)?, row.get(7)?);
+    let status: Option<Status> = text(row, 5)?.parse().ok();
+    let changed_at = match status {
+        Some(_) => at(13)?,
+        None => created_at,
+    };
+    let level = row.get::<_, i64>(4).unwrap_or(5).clamp(0, 9);
+    let title = text(row, 1)?;
+    let description = optional_text(row, 2)?;
+    let attempts = unsigned(row, 6).unwrap_or_default();
+    let status = status.unwrap_or(Status::Pending);
+    let progress = Progress::new(status, attempts, optional_text(row, 7)?);
     Ok(TaskCopy {
         created_at,
         title: Stamped::new(check::fit_title(&title), at(9)?),
@@ -156,20 +166,19 @@ fn copy(row: &Row<'_>, depends_on: Edges) -> rusqlite::Result<TaskCopy> {
         ),
         section: Stamped::new(row.get(3)?, at(11)?),
         priority: Stamped::new(u8::try_from(level).unwrap_or(5), at(12)?),
-        progress: Stamped::new(progress, at(13)?),
+        progress: Stamped::new(progress, changed_at),
         depends_on,
     })
 }
 
-/// A time, to the millisecond; an empty text means `usual`.
+/// A time, to the millisecond. One that is empty, or that can't be understood, is `usual`, or else the oldest of all.
 fn moment(row: &Row<'_>, column: usize, usual: Option<Timestamp>) -> rusqlite::Result<Timestamp> {
-    let text: String = row.get(column)?;
-    match (text.as_str(), usual) {
-        ("", Some(usual)) => Ok(usual),
-        (text, _) => instant(text)
-            .map(|at| time(at).parse().unwrap_or(at))
-            .ok_or_else(|| bad(column, format!("{text:?} is not a time"))),
-    }
+    Ok(readable(row, column)?.or(usual).unwrap_or_default())
+}
+
+fn readable(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    let at = instant(&text(row, column)?);
+    Ok(at.map(|at| time(at).parse().unwrap_or(at)))
 }
 
 /// How far this clone is shared with others.

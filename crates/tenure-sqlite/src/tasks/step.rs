@@ -8,7 +8,7 @@ use tenure_core::task::lines::ImportStep;
 use tenure_core::task::step::{Candidate, ReadyPart};
 use tenure_core::task::{self, TaskStep};
 use tenure_core::{Evidence, HolderId, Key, Section, Task, TaskError};
-use uuid::Uuid;
+use tenure_host::random_uuid;
 
 use super::{find, rows};
 use crate::history;
@@ -18,10 +18,10 @@ use crate::write::{TransactionError, WriteTransaction};
 
 fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
     Ok(Candidate {
-        id: row.get(0)?,
-        section: row.get(1)?,
+        id: rows::text(row, 0)?,
+        section: rows::optional_text(row, 1)?,
         priority: row.get(2)?,
-        created_at: Reverse(row.get(3)?),
+        created_at: Reverse(rows::text(row, 3)?),
     })
 }
 
@@ -31,7 +31,8 @@ macro_rules! select_ready {
         concat!(
             "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY ",
             $index,
-            " WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0 ",
+            " WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
+             AND typeof(priority) = 'integer' ",
             $rest,
             " ORDER BY priority DESC, created_at LIMIT ?1 OFFSET ?2"
         )
@@ -149,7 +150,8 @@ impl TaskStep for WriteTransaction<'_> {
             SELECT id, section_id, priority, created_at FROM tasks WHERE rowid IN (
                 SELECT (SELECT rowid FROM tasks INDEXED BY tasks_ready_in
                     WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
-                    AND section_id = section.id ORDER BY priority DESC, created_at LIMIT 1)
+                    AND section_id = section.id AND typeof(priority) = 'integer'
+                    ORDER BY priority DESC, created_at LIMIT 1)
                 FROM section WHERE section.id IS NOT NULL
             )";
         let mut statement = self.reader.db.prepare_cached(sql)?;
@@ -165,7 +167,7 @@ impl TaskStep for WriteTransaction<'_> {
 
 impl ImportStep for WriteTransaction<'_> {
     fn new_id(&mut self) -> String {
-        Uuid::new_v4().to_string()
+        random_uuid().to_string()
     }
 
     fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, TransactionError> {

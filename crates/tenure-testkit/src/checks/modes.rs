@@ -317,6 +317,32 @@ pub fn a_holder_changes_its_mode(subject: &Subject) {
     run.finish(7);
 }
 
+/// A holder that reserved paths to write them goes on to read them only: a reader that waits is woken, a writer is not.
+pub fn a_reader_is_woken_when_a_reservation_becomes_shared(subject: &Subject) {
+    let run = Run::begin(
+        subject,
+        "a_reader_is_woken_when_a_reservation_becomes_shared",
+    );
+    if !can_run(&run) {
+        return;
+    }
+    let (store, key) = (run.open(), subject.key());
+    let paths = |name: &str, mode: &str| Ask::new(key, name).mode(mode.parse().unwrap());
+    let writes = paths("ann", "paths:src/**").detached();
+    let first = writes.granted(&*store);
+    let [mut reader, mut writer] = puppets(&run);
+    let _ = reader.queued(&paths("reader", "shared-paths:src/a.rs"));
+    let _ = writer.queued(&paths("writer", "paths:src/b.rs"));
+    let reads = paths("ann", "shared-paths:src/**").detached();
+    let (second, reason) = reads.granted_for(&*store);
+    assert_eq!(reason, Reason::Upgraded);
+    assert!(first.token < second.token);
+    assert!(second.token < reader.served());
+    release(&*store, key, "ann");
+    let _ = writer.served();
+    run.finish(3);
+}
+
 /// A claim for a file waits behind a waiter for its folder, and one for another file does not. The path of a file, which
 /// ends with `/.`, is beside a pattern of other files.
 pub fn a_waiter_for_a_folder_is_not_starved_by_its_files(subject: &Subject) {

@@ -27,7 +27,7 @@ pub fn only_the_holder_releases(subject: &Subject) {
         ("stranger", lease.token),
         ("stranger", old.token),
         ("holder", old.token),
-        ("holder", lease.token.next()),
+        ("holder", lease.token.next().unwrap()),
         ("holder", Token(0)),
     ];
     let events = || {

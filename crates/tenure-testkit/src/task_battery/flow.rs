@@ -203,6 +203,35 @@ pub fn a_task_that_failed_is_tried_again_later(subject: &TaskSubject) {
     run.check_soundness(&*store);
 }
 
+/// A command that is repeated after a deletion must not reach another task.
+pub fn the_name_of_a_deleted_task_finds_no_other(subject: &TaskSubject) {
+    let run = TaskRun::begin(subject, "the_name_of_a_deleted_task_finds_no_other");
+    let store = run.open();
+    let lines = r#"{"id": "job-2", "title": "Fix bug"}
+{"id": "job-20", "title": "fix bug"}
+{"id": "other-1", "title": "Other"}"#;
+    store.import(lines, soon()).unwrap();
+    let found = |given: &str| store.find_task(given, soon()).map(|task| task.id);
+    assert_eq!(found("job-2").unwrap(), "job-2");
+    assert_eq!(found("Fix bug").unwrap(), "job-2");
+    store.delete_tasks(&["job-2".to_owned()], soon()).unwrap();
+    // Its id, its title, a prefix of its id, and its title in other letters.
+    for given in ["job-2", "task:job-2", "Fix bug", "job-", "FIX BUG"] {
+        let answer = found(given);
+        assert!(
+            matches!(&answer, Err(TaskError::Deleted { id, .. }) if id == "job-2"),
+            "{given}: {answer:?}"
+        );
+    }
+    // What can't mean it is found as before.
+    for given in ["job-20", "task:job-20", "fix bug"] {
+        assert_eq!(found(given).unwrap(), "job-20", "{given}");
+    }
+    for given in ["other-1", "other", "other-", "OTHER"] {
+        assert_eq!(found(given).unwrap(), "other-1", "{given}");
+    }
+}
+
 /// Names, prefixes and the order of lists.
 pub fn a_task_is_found_by_id_title_and_prefix_and_listed_in_order(subject: &TaskSubject) {
     let run = TaskRun::begin(

@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use tenure::{Project, StoreUrl};
 use tenure_daemon::DaemonStatus;
+use tenure_host::files::beneath::Refused;
 
 use super::{Finding, Remedy};
 use crate::overview::Overview;
@@ -14,8 +15,21 @@ const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
-    let Ok(DaemonStatus::Running(state)) = DaemonStatus::read(&project.folder()) else {
-        return;
+    let state = match DaemonStatus::read(&tenure_daemon::lock::folder_of(project)) {
+        Ok(DaemonStatus::Running(state)) => state,
+        Ok(_) => return,
+        Err(error) => {
+            let mut finding = Finding::problem(
+                "daemon_state",
+                "it can't be told whether a daemon runs here".to_owned(),
+            )
+            .seen(error.to_string());
+            if let Some(refused) = Refused::of(&error) {
+                finding = finding.remedy(Remedy::Advice(refused.fix().to_owned()));
+            }
+            found.push(finding);
+            return;
+        }
     };
     let pid = state.process.pid;
     if let Some(skipped) = &state.skipped

@@ -7,12 +7,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, Mode, OFlags};
 use tenure::{Project, StoreUrl};
+use tenure_host::files::beneath;
 use tenure_host::identity;
 use tenure_host::record_lock::{RecordLocks, try_record_lock};
 
 use super::{Finding, Remedy};
 use crate::overview::Overview;
 use crate::scan;
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
     let folders = folders(project, overview);
@@ -37,9 +41,9 @@ pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Fi
     hooks(project.root(), found);
 }
 
-/// The folder of the project, and those of its stores that are on another file system.
+/// The folder with the project's state, and those of the project and its stores that are on another file system.
 fn folders(project: &Project, overview: &Overview) -> Vec<PathBuf> {
-    let own = project.folder();
+    let own = project.state().to_owned();
     let device = |folder: &Path| fs::metadata(folder).ok().map(|at| at.dev());
     let mut devices = vec![device(&own)];
     let mut folders = vec![own];
@@ -76,20 +80,26 @@ impl Lockable {
     fn at(folder: &Path) -> Option<Self> {
         let ours = folder.join(".gitignore");
         let twice = |path: &Path, write| {
-            let open = || OpenOptions::new().read(true).write(write).open(path);
+            let open = |how| beneath::open(path, how, Mode::empty()).ok();
+            let how = if write { OFlags::RDWR } else { OFlags::RDONLY };
+            let is_sound =
+                |file: &File| file.metadata().is_ok_and(|at| at.is_file() || at.is_dir());
             Some(Self {
-                first: open().ok()?,
-                second: open().ok()?,
+                first: open(how).filter(is_sound)?,
+                second: open(how).filter(is_sound)?,
                 is_writable: write,
             })
         };
         let nameless = || {
             let mode = Mode::RUSR | Mode::WUSR;
             let file = rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR, mode).ok()?;
-            twice(
-                Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())),
-                true,
-            )
+            let again = Path::new("/proc/self/fd").join(file.as_raw_fd().to_string());
+            let open = || OpenOptions::new().read(true).write(true).open(&again);
+            Some(Self {
+                first: open().ok()?,
+                second: open().ok()?,
+                is_writable: true,
+            })
         };
         twice(&ours, true)
             .or_else(nameless)
@@ -219,6 +229,9 @@ fn writer(name: &str) -> Option<u32> {
 /// Temporary files of processes that have exited.
 fn leftovers(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
     let mut folders = vec![project.folder()];
+    if project.state() != project.folder() {
+        folders.push(project.state().to_owned());
+    }
     for board in project.board_folders() {
         folders.extend([board.join("tasks"), board]);
     }
@@ -258,7 +271,8 @@ fn leftovers(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
 
 /// Hooks that the repository's settings name and that do not exist.
 fn hooks(root: &Path, found: &mut Vec<Finding>) {
-    let text = fs::read_to_string(root.join(".git/config")).unwrap_or_default();
+    let text = beneath::read_following(&root.join(".git/config"), LARGEST).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let setting = text.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;
         name.trim()

@@ -8,7 +8,19 @@ use tenure_guard::records::Records;
 use super::{Finding, Remedy};
 
 pub(super) fn examine(project: &Project, settings: &GuardSettings, found: &mut Vec<Finding>) {
-    let was_installed = Records::in_folder(&project.folder()).exist();
+    // Without a repository there is nothing to guard.
+    if let Ok(Some(lock)) = hooks::left_lock(project.root()) {
+        found.push(
+            Finding::problem(
+                "guard_lock_left",
+                format!("a killed tenure left {}", lock.display()),
+            )
+            .seen("it is the file that tenure guard install or uninstall was writing, and no process has it open")
+            .means("Git can't change its configuration.")
+            .remedy(Remedy::DropGitLock(project.root().to_owned())),
+        );
+    }
+    let was_installed = Records::in_folder(project.state()).exist();
     let asked = [
         ("guard.strict", settings.strict),
         ("guard.require", settings.require),

@@ -5,11 +5,15 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tenure::{StoreRole, StoreUrl};
 use tenure_core::{Doubt, Lease, Moment, Process, Snapshot, Verdict};
+use tenure_host::files::beneath::read_linked;
 use tenure_host::identity;
 
 use super::{Finding, Remedy};
 use crate::overview::{Overview, Role, StoreView, lock_path};
 use crate::waits::Waits;
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// How far clocks may differ before it is reported.
 const CLOCK_SLACK: SignedDuration = SignedDuration::from_secs(5);
@@ -33,6 +37,28 @@ pub(super) fn examine(now: &Moment, store: &StoreView, found: &mut Vec<Finding>)
     for lock in &store.locks {
         for (lease, verdict) in &lock.leases {
             judge(now, store, lock, lease, verdict, &cleanup, found);
+        }
+        // One that can't be understood is judged with its lease.
+        let is_judged = lock
+            .leases
+            .iter()
+            .any(|(_, verdict)| *verdict == Verdict::Malformed);
+        if matches!(store.url, StoreUrl::Etcd(_)) && !lock.problems.is_empty() && !is_judged {
+            let key = &lock.key;
+            let mut finding = Finding::problem(
+                "malformed",
+                format!("a record of {key} can't be understood"),
+            );
+            finding.evidence.extend(lock.problems.iter().cloned());
+            let repair = Remedy::Command(format!("tenure store repair {key}"));
+            let means = "The key can be used as if the record were not there.";
+            found.push(
+                finding
+                    .store(&store.url)
+                    .key(key)
+                    .means(means)
+                    .remedy(repair),
+            );
         }
     }
 }
@@ -209,7 +235,7 @@ fn flaw(url: &StoreUrl) -> Option<(String, Option<Remedy>)> {
     if is_folder {
         return None;
     }
-    let text = std::fs::read(&path).ok()?;
+    let text = read_linked(&path, LARGEST).ok()?;
     let Err(error) = serde_json::from_slice::<serde_json::Value>(&text) else {
         let what = format!("{shown} is JSON, but lacks a field or has one of a wrong type");
         return Some((what, None));

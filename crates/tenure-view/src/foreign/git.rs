@@ -2,11 +2,17 @@
 //! Meanwhile it may have closed the file, for example while an editor or a hook runs.
 
 use std::fs::{self, DirEntry};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use tenure_host::files::beneath::read_following;
 
 use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
 use crate::processes::{Processes, Seen};
 use crate::scan::{self, MOST_ENTRIES};
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// How many entries of `refs` are looked at in each repository.
 const MOST_REFS: usize = 20_000;
@@ -29,7 +35,7 @@ impl Repository {
         let (top, own) = root
             .ancestors()
             .find_map(|folder| Some((folder, git_folder(folder)?)))?;
-        let common = fs::read_to_string(own.join("commondir"))
+        let common = text_of(&own.join("commondir"))
             .map_or_else(|_| own.clone(), |to| own.join(to.trim_end()));
         let common = common.canonicalize().unwrap_or(common);
         let own = own.canonicalize().unwrap_or(own);
@@ -42,7 +48,7 @@ impl Repository {
             repository.folders.push(own);
         }
         for worktree in subfolders(&common.join("worktrees"), left_out) {
-            if let Ok(link) = fs::read_to_string(worktree.join("gitdir"))
+            if let Ok(link) = text_of(&worktree.join("gitdir"))
                 && let Some(place) = Path::new(link.trim_end()).parent()
             {
                 repository.places.push(place.to_owned());
@@ -109,7 +115,7 @@ fn git_folder(folder: &Path) -> Option<PathBuf> {
     if link.is_dir() {
         return Some(link);
     }
-    if let Ok(text) = fs::read_to_string(&link) {
+    if let Ok(text) = text_of(&link) {
         let to = text.strip_prefix("gitdir:")?.trim();
         return Some(folder.join(to));
     }
@@ -117,6 +123,12 @@ fn git_folder(folder: &Path) -> Option<PathBuf> {
         && folder.join("objects").is_dir()
         && folder.join("refs").is_dir();
     is_bare.then(|| folder.to_owned())
+}
+
+/// A small text file of git's.
+fn text_of(path: &Path) -> io::Result<String> {
+    let bytes = read_following(path, LARGEST)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 fn is_lock(path: &Path) -> bool {
@@ -135,7 +147,7 @@ fn subfolders(folder: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
 
 /// The git folders of submodules that have them in their own work tree, as older ones do.
 fn unabsorbed(top: &Path) -> Vec<PathBuf> {
-    let text = fs::read_to_string(top.join(".gitmodules")).unwrap_or_default();
+    let text = text_of(&top.join(".gitmodules")).unwrap_or_default();
     let paths = text.lines().filter_map(|line| {
         let (name, path) = line.split_once('=')?;
         (name.trim() == "path").then(|| path.trim().trim_matches('"'))

@@ -1,9 +1,10 @@
 //! Pid files: a tool writes the pid of its process, and removes the file when it ends.
 
-use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
+use tenure_host::files::beneath::open;
 use tenure_host::identity;
 
 use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
@@ -31,8 +32,8 @@ pub(super) fn judge(
     processes: &Processes,
 ) -> (ForeignVerdict, Vec<ForeignProcess>) {
     let mut text = Vec::new();
-    let read =
-        fs::File::open(&file.path).and_then(|open| open.take(MOST_BYTES).read_to_end(&mut text));
+    let read = open(&file.path, OFlags::RDONLY, Mode::empty())
+        .and_then(|open| open.take(MOST_BYTES).read_to_end(&mut text));
     if let Err(error) = read {
         return (
             ForeignVerdict::Unknown(format!("it can't be read ({})", error.kind())),

@@ -121,6 +121,7 @@ impl Alarm {
             let root = project.root();
             wanted.push((Interest::Folders, root.to_owned()));
             wanted.push((Interest::Everything, project.folder()));
+            wanted.push((Interest::Everything, project.state().to_owned()));
             wanted.push((Interest::Locks, root.join(".git")));
         }
         for view in &feed.overview().stores {
@@ -288,15 +289,7 @@ fn folders(url: &StoreUrl) -> Vec<PathBuf> {
             }
             folders
         }
-        StoreUrl::Ledger(root) => {
-            let sidecar = root.join(".ledger-tenure");
-            vec![
-                root.join("ledger"),
-                root.join("locks"),
-                sidecar.join("keys"),
-                sidecar,
-            ]
-        }
+        StoreUrl::Ledger(root) => tenure_ledger::folders_of_claims(root).into(),
         StoreUrl::Etcd(_) | StoreUrl::Memory => Vec::new(),
     }
 }

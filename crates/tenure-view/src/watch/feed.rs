@@ -85,7 +85,7 @@ impl Feed {
         self.daemon = self
             .project
             .as_ref()
-            .and_then(|project| DaemonStatus::read(&project.folder()).ok());
+            .and_then(|project| DaemonStatus::read(&tenure_daemon::lock::folder_of(project)).ok());
         let mut changes = Vec::new();
         let mut tasks = Vec::new();
         for store in &mut self.overview.stores {

@@ -7,11 +7,13 @@
 //! | `environment` | the settings that environment variables make |
 //! | `value` | checks the text of a setting and stores its value |
 //! | `unknown`, `suggest` | errors for unknown keys, with the key that was probably meant |
+//! | `strict` | whether the guard is strict although the settings can't be read |
 //! | `error` | [`ConfigError`]: a location and a problem |
 
 mod environment;
 mod error;
 mod file;
+mod strict;
 mod suggest;
 mod unknown;
 mod value;
@@ -23,6 +25,7 @@ use std::path::Path;
 use super::settings::{DEFINITIONS, Definition, STORE};
 use super::{Config, Set, paths};
 use crate::open::without_login;
+pub use environment::near_misses;
 use error::shortened;
 pub use error::{ConfigError, Location, Problem};
 
@@ -58,7 +61,7 @@ impl Config {
                 config.assign(assignment)?;
             }
         }
-        for assignment in environment::read(env)? {
+        for assignment in environment::read(env) {
             config.assign(assignment)?;
         }
         Ok(config)

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Clock, ErrorKind, StoreError, TaskStore};
-use tenure_etcd::{Address, EtcdOptions, EtcdStore, Login, MemberCheck};
+use tenure_core::{Clock, ErrorKind, Key, StoreError, TaskStore};
+use tenure_etcd::{Address, EtcdOptions, EtcdStore, Login, MemberCheck, MemoryFolder, Repair};
 use tenure_host::HostClock;
 
 use super::{EtcdUrl, Tenure};
+use crate::call_deadline;
 use crate::config::Config;
-use crate::wire::{StoreCheckJson, StoreMemberJson};
+use crate::wire::{StoreCheckJson, StoreMemberJson, StoreRepairJson};
 
 /// The environment variable with the password, for an address that names only the user.
 const PASSWORD: &str = "TENURE_ETCD_PASSWORD";
@@ -49,6 +50,7 @@ impl Tenure {
             history_events: config.history.max_events,
             queue_grace: config.locking.queue_grace,
             read_only: access == Access::ReadOnly,
+            memory: memory_folders(&identity),
             ..EtcdOptions::default()
         };
         let is_default = config.locking.run_timeout == Config::default().locking.run_timeout;
@@ -87,10 +89,43 @@ impl Tenure {
         self.etcd.as_deref()
     }
 
+    /// Whether the store was restored from a backup, so that it grants nothing until it is repaired.
+    pub fn was_restored(&self) -> Result<Option<StoreError>, StoreError> {
+        match self.etcd() {
+            Some(etcd) => etcd.was_restored(call_deadline()),
+            None => Ok(None),
+        }
+    }
+
+    /// Repairs one key of a store, or all of it; `None` if there is nothing that could be damaged in this way. `restored`: the
+    /// caller knows that the store was restored from a backup.
+    pub fn repair(
+        &self,
+        key: Option<&Key>,
+        restored: bool,
+    ) -> Result<Option<StoreRepairJson>, StoreError> {
+        let Some(etcd) = self.etcd() else {
+            return Ok(None);
+        };
+        let what = match key {
+            Some(key) => Repair::Key(key),
+            None => Repair::All { restored },
+        };
+        let repaired = etcd.repair(what, call_deadline())?;
+        Ok(Some(StoreRepairJson {
+            store: etcd.address().to_string(),
+            raised_above: repaired.raised_above,
+            done: repaired.done,
+            left: repaired.left,
+        }))
+    }
+
     /// Asks each member of an etcd cluster for its state, and adds it to what is known of the store.
     pub fn check_etcd(url: &EtcdUrl, found: &mut StoreCheckJson) -> Result<(), StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let check = tenure_etcd::check(&address(url)?, &clock)?;
+        let address = address(url)?;
+        let check = tenure_etcd::check(&address, &clock)?;
+        let answers_at_all = check.members.iter().any(|one| one.status.is_ok());
         found.cluster_size = check.size.and_then(|size| u64::try_from(size).ok());
         (found.login_required, found.user) = match check.login {
             None => (None, None),
@@ -112,7 +147,17 @@ impl Tenure {
             }
         }
         if answers().next().is_some() && !answers().any(|status| status.has_leader) {
-            found.problems.push("the cluster has no leader".to_owned());
+            let problem = "the cluster has no leader: a majority of its members must run and reach one another";
+            found.problems.push(problem.to_owned());
+        } else {
+            let has_none = |one: &&MemberCheck| one.status.as_ref().is_ok_and(|it| !it.has_leader);
+            let cut_off = check.members.iter().filter(has_none);
+            found.problems.extend(cut_off.map(|one| {
+                format!(
+                    "{} has no leader: it does not reach the other members",
+                    one.endpoint
+                )
+            }));
         }
         if let Some(full) =
             answers().find(|one| one.quota.is_some_and(|quota| one.size > quota / 10 * 9))
@@ -153,6 +198,18 @@ impl Tenure {
             });
         }
         found.alarms = check.alarms;
+        if answers_at_all {
+            let identity = identity(&address);
+            let options = EtcdOptions {
+                read_only: true,
+                memory: memory_folders(&identity),
+                ..EtcdOptions::default()
+            };
+            let store = EtcdStore::open(address, &private_folder_path().join(&identity), options)?;
+            if let Ok(Some(restored)) = store.was_restored(call_deadline()) {
+                found.problems.push(restored.to_string());
+            }
+        }
         let micros = |time: Duration| u64::try_from(time.as_micros()).ok();
         (found.p50_micros, found.p99_micros) = match check.latency {
             Some((p50, p99)) => (micros(p50), micros(p99)),
@@ -170,6 +227,7 @@ fn member(one: &MemberCheck) -> StoreMemberJson {
             error: None,
             version: Some(status.version.clone()),
             leader: status.is_leader,
+            has_leader: Some(status.has_leader),
             size: Some(status.size),
             size_in_use: Some(status.size_in_use),
             quota: status.quota,
@@ -217,6 +275,30 @@ fn identity(address: &Address) -> String {
     format!("etcd-{:x}", hasher.finish())
 }
 
+/// Where this user's commands may remember a cluster: a folder that lasts if possible. Sandboxes may allow none of the first.
+fn memory_folders(identity: &str) -> Vec<MemoryFolder> {
+    let from = |name: &str| {
+        let folder = PathBuf::from(std::env::var_os(name)?);
+        folder.is_absolute().then_some(folder)
+    };
+    let state = from("XDG_STATE_HOME").or_else(|| Some(from("HOME")?.join(".local/state")));
+    let temporary = private_folder_path();
+    let lasting = state.into_iter().chain(from("XDG_RUNTIME_DIR"));
+    let mut folders: Vec<MemoryFolder> = lasting
+        .map(|trusted| MemoryFolder {
+            trusted,
+            below: Path::new("tenure").join(identity),
+        })
+        .collect();
+    if let (Some(parent), Some(name)) = (temporary.parent(), temporary.file_name()) {
+        folders.push(MemoryFolder {
+            trusted: parent.to_owned(),
+            below: Path::new(name).join("memory").join(identity),
+        });
+    }
+    folders
+}
+
 /// Where the processes of this user on this machine prove that they run. It is the same however a process was
 /// started, so it depends on no environment variable.
 fn private_folder_path() -> PathBuf {
@@ -242,5 +324,7 @@ fn private_folder() -> Result<PathBuf, StoreError> {
     if !is_private {
         return Err(failed("is not a private folder of this user").fix("remove it"));
     }
-    Ok(path)
+    // Often reached by a link: /var/run leads to /run.
+    path.canonicalize()
+        .map_err(|error| failed("can't be examined").because(error))
 }

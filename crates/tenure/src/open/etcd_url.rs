@@ -71,11 +71,20 @@ fn login(text: &str) -> Option<&str> {
 }
 
 /// An address without user and password.
+///
+/// A password with `/` or `?` in it has to be written as `%2F` or `%3F`. Where it is not, the address can look like another
+/// one, such as that of the host `USER`; so whatever may be a password is hidden.
 pub(crate) fn without_login(text: &str) -> String {
-    match login(text) {
-        Some(login) => text.replacen(&format!("{login}@"), "", 1),
-        None => text.to_owned(),
+    if let Some(login) = login(text) {
+        return text.replacen(&format!("{login}@"), "", 1);
     }
+    let hidden = || {
+        let (scheme, rest) = text.split_once("//")?;
+        let (before, after) = rest.rsplit_once('@')?;
+        let has_colon = before.split(['/', '?']).next()?.contains(':');
+        has_colon.then(|| format!("{scheme}//***@{after}"))
+    };
+    hidden().unwrap_or_else(|| text.to_owned())
 }
 
 impl fmt::Display for EtcdUrl {
@@ -101,6 +110,10 @@ mod tests {
             "etcd://u:se@cret@h/p",
             "etcd://u:secret@h,g:1/p/q?key=/secret",
             "etc://u:secret@h",
+            "etcd://u:se/cret@h/p",
+            "etcd://u:se?cret@h/p",
+            "etcd://u:1/cret@h",
+            "etcd://u:/cr?et@cret@h",
         ] {
             let shown = without_login(text);
             assert!(
@@ -109,5 +122,6 @@ mod tests {
             );
         }
         assert_eq!(without_login("sqlite:a@b"), "sqlite:a@b");
+        assert_eq!(without_login("etcd://h/p@q"), "etcd://h/p@q");
     }
 }

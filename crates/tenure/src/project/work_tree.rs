@@ -166,6 +166,31 @@ impl WorkTree {
         Cow::Owned(found)
     }
 
+    /// The pattern that a caller gave, and the path of every link that it is the name of: who has reserved a file by a
+    /// link has reserved what the link leads to, and that it leads there.
+    pub fn patterns(&self, text: &OsStr) -> Result<Vec<PathPattern>, BadPath> {
+        let mut patterns = vec![self.pattern(text)?];
+        let mut next = Some(self.here.join(text));
+        for _ in 0..MOST_LINKS {
+            let Some(path) = next.take() else { break };
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+                break;
+            };
+            let link = resolve(folder)?.join(name);
+            let Ok(target) = fs::read_link(&link) else {
+                break;
+            };
+            next = link.parent().map(|folder| folder.join(target));
+            match self.name_of(link) {
+                // A link outside of the repository is no concern of it.
+                Err(BadPath::Outside { .. }) => {}
+                Err(error) => return Err(error),
+                Ok(name) => patterns.extend(PathPattern::file(&name).ok()),
+            }
+        }
+        Ok(patterns)
+    }
+
     /// The pattern that a caller gave, relative to its folder. A text that names an existing file is that file, whatever
     /// its characters mean in a pattern.
     pub fn pattern(&self, text: &OsStr) -> Result<PathPattern, BadPath> {
@@ -185,7 +210,10 @@ impl WorkTree {
             let name = self.name_of(place)?;
             return match name.as_str() {
                 "" => PathPattern::parse("**"),
-                name if found == Found::Folder => PathPattern::exactly(name),
+                // What a link leads to may become a folder.
+                name if matches!(found, Found::Folder | Found::Nothing) => {
+                    PathPattern::exactly(name)
+                }
                 name => PathPattern::file(name),
             }
             .map_err(bad);
@@ -320,7 +348,7 @@ fn top_of(folder: &Path, limit: Option<&Path>) -> Option<PathBuf> {
         .ancestors()
         .find(|folder| match top(folder) {
             Ok(Top::Linked(_)) | Err(_) => true,
-            Ok(Top::Own) => limit.is_none_or(|limit| limit.starts_with(folder)),
+            Ok(Top::Own(_)) => limit.is_none_or(|limit| limit.starts_with(folder)),
             Ok(Top::No) => false,
         })
         .map(Path::to_owned)
@@ -330,20 +358,55 @@ fn top_of(folder: &Path, limit: Option<&Path>) -> Option<PathBuf> {
 fn shares_repository(one: &Path, other: &Path) -> bool {
     let shared = |folder: &Path| match top(folder) {
         Ok(Top::Linked(shared)) => shared.path().canonicalize().ok(),
-        Ok(Top::Own) => Some(folder.to_owned()),
+        Ok(Top::Own(_)) => Some(folder.to_owned()),
         Ok(Top::No) | Err(_) => None,
     };
     shared(one).is_some_and(|one| Some(one) == shared(other))
 }
 
-/// The path without `.`, `..` and symbolic links. What does not exist has no links.
+/// How many links are followed, as in the kernel.
+const MOST_LINKS: usize = 40;
+
+/// The path without `.`, `..` and symbolic links, also those that lead to nothing yet.
 fn resolve(path: &Path) -> Result<PathBuf, BadPath> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match resolve_existing(&path)? {
+            Resolved::Whole(resolved) => return Ok(resolved),
+            Resolved::Link(next) => path = next,
+        }
+    }
+    Err(BadPath::Io {
+        path,
+        error: io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()),
+    })
+}
+
+enum Resolved {
+    Whole(PathBuf),
+    /// Where a link leads that leads to nothing, and what follows it.
+    Link(PathBuf),
+}
+
+fn resolve_existing(path: &Path) -> Result<Resolved, BadPath> {
     let parts: Vec<Component<'_>> = path.components().collect();
     for there in (1..=parts.len()).rev() {
         let (there, missing) = parts.split_at_checked(there).unwrap_or((&parts, &[]));
         let existing: PathBuf = there.iter().collect();
         match existing.canonicalize() {
             Ok(mut resolved) => {
+                if let Some((first, rest)) = missing.split_first()
+                    && let Ok(target) = fs::read_link(resolved.join(first))
+                {
+                    let rest = rest.iter().collect::<PathBuf>();
+                    let target = resolved.join(target);
+                    let is_last = rest.as_os_str().is_empty();
+                    return Ok(Resolved::Link(if is_last {
+                        target
+                    } else {
+                        target.join(rest)
+                    }));
+                }
                 for part in missing {
                     match part {
                         Component::ParentDir => {
@@ -352,7 +415,7 @@ fn resolve(path: &Path) -> Result<PathBuf, BadPath> {
                         part => resolved.push(part),
                     }
                 }
-                return Ok(resolved);
+                return Ok(Resolved::Whole(resolved));
             }
             Err(error)
                 if matches!(
@@ -367,5 +430,5 @@ fn resolve(path: &Path) -> Result<PathBuf, BadPath> {
             }
         }
     }
-    Ok(path.to_owned())
+    Ok(Resolved::Whole(path.to_owned()))
 }

@@ -12,6 +12,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use tenure_host::files::beneath::read_following;
+
+/// The largest file of git's that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
 /// Why the project of a linked worktree can't be found.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -29,16 +34,16 @@ pub struct WorktreeError {
 pub(super) enum Top {
     /// It has no `.git`.
     No,
-    /// A repository's main worktree, or a submodule.
-    Own,
+    /// A repository's main worktree, or a submodule; with its common directory, if that can be found.
+    Own(Option<PathBuf>),
     /// A linked worktree.
     Linked(Shared),
 }
 
 /// The place that all worktrees of a repository have in common.
 pub(super) enum Shared {
-    /// The main worktree.
-    Main(PathBuf),
+    /// The main worktree, and the common directory.
+    Main(PathBuf, PathBuf),
     /// The common directory of a bare repository, which has no main worktree.
     Bare(PathBuf),
 }
@@ -48,16 +53,24 @@ impl Shared {
     pub(super) fn place(&self, within: &Path) -> PathBuf {
         match self {
             // Not joined with an empty path, which would add a slash.
-            Self::Main(root) if within.as_os_str().is_empty() => root.clone(),
-            Self::Main(root) => root.join(within),
+            Self::Main(root, _) if within.as_os_str().is_empty() => root.clone(),
+            Self::Main(root, _) => root.join(within),
             Self::Bare(common) => common.clone(),
+        }
+    }
+
+    /// The common directory, unless it is the place itself.
+    pub(super) fn common(&self) -> Option<&Path> {
+        match self {
+            Self::Main(_, common) => Some(common),
+            Self::Bare(_) => None,
         }
     }
 
     /// The main worktree or common directory itself.
     pub(super) fn path(&self) -> &Path {
         match self {
-            Self::Main(path) | Self::Bare(path) => path,
+            Self::Main(path, _) | Self::Bare(path) => path,
         }
     }
 }
@@ -67,11 +80,11 @@ pub(super) fn top(folder: &Path) -> Result<Top, WorktreeError> {
     let entry = folder.join(".git");
     let git_dir = match fs::symlink_metadata(&entry) {
         Err(_) => return Ok(Top::No),
-        Ok(found) if found.is_dir() => return Ok(Top::Own),
+        Ok(found) if found.is_dir() => return Ok(Top::Own(Some(entry))),
         Ok(found) if found.is_symlink() && entry.is_dir() => entry,
         Ok(_) => match named_in(&entry, b"gitdir: ") {
             Ok(path) => folder.join(path),
-            Err(_) => return Ok(Top::Own),
+            Err(_) => return Ok(Top::Own(None)),
         },
     };
     let fail = |why: String, fix| WorktreeError {
@@ -101,12 +114,12 @@ pub(super) fn top(folder: &Path) -> Result<Top, WorktreeError> {
         // The folder around a bare repository and its worktrees.
         Err(_) if git_dir.is_dir() => Ok(match (core(&git_dir), git_dir.canonicalize()) {
             (Core { bare: true, .. }, Ok(common)) => Top::Linked(Shared::Bare(common)),
-            _ => Top::Own,
+            (_, common) => Top::Own(common.ok()),
         }),
         Err(error) => {
             let parent = git_dir.parent().and_then(Path::file_name);
             if parent != Some(OsStr::new("worktrees")) {
-                return Ok(Top::Own);
+                return Ok(Top::Own(None));
             }
             let why = format!(
                 "its repository {} can't be read ({error})",
@@ -120,22 +133,57 @@ pub(super) fn top(folder: &Path) -> Result<Top, WorktreeError> {
 /// The place that the worktrees with this common directory share, if git records it.
 fn shared(common: PathBuf) -> Option<Shared> {
     if common.file_name() == Some(OsStr::new(".git")) {
-        return common.parent().map(|main| Shared::Main(main.to_owned()));
+        let main = common.parent()?.to_owned();
+        return Some(Shared::Main(main, common));
     }
     match core(&common) {
         // A submodule's repository is inside its superproject's.
         Core {
             worktree: Some(path),
             ..
-        } => common.join(path).canonicalize().ok().map(Shared::Main),
+        } => {
+            let main = common.join(path).canonicalize().ok()?;
+            Some(Shared::Main(main, common))
+        }
         Core { bare: true, .. } => Some(Shared::Bare(common)),
         Core { .. } => None,
     }
 }
 
+/// The folders of all linked worktrees that stand for `folder`: a folder of the main worktree, or the common directory
+/// of a bare repository. Some may be gone.
+#[cfg(feature = "config")]
+pub(super) fn linked(folder: &Path) -> Vec<PathBuf> {
+    let main = folder.ancestors().find(|top| top.join(".git").exists());
+    let (common, within) = match main {
+        _ if folder.join("worktrees").is_dir() && folder.join("HEAD").is_file() => {
+            (folder.to_owned(), Path::new(""))
+        }
+        Some(top) => {
+            let entry = top.join(".git");
+            let named = named_in(&entry, b"gitdir: ").map(|path| top.join(path));
+            let within = folder.strip_prefix(top).unwrap_or(Path::new(""));
+            (named.unwrap_or(entry), within)
+        }
+        None => return Vec::new(),
+    };
+    let Ok(entries) = fs::read_dir(common.join("worktrees")) else {
+        return Vec::new();
+    };
+    let mut folders: Vec<PathBuf> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?.path();
+            let git = entry.join(named_in(&entry.join("gitdir"), b"").ok()?);
+            Some(git.parent()?.join(within))
+        })
+        .collect();
+    folders.sort();
+    folders
+}
+
 /// The path in a file of one line, after a prefix.
 fn named_in(file: &Path, prefix: &[u8]) -> io::Result<PathBuf> {
-    let text = fs::read(file)?;
+    let text = read_following(file, LARGEST)?;
     let path = text
         .strip_prefix(prefix)
         .ok_or(io::ErrorKind::InvalidData)?
@@ -145,13 +193,13 @@ fn named_in(file: &Path, prefix: &[u8]) -> io::Result<PathBuf> {
 
 /// Whether git found that the file system of a work tree ignores case, when it made the repository.
 pub(super) fn ignores_case(root: &Path) -> bool {
-    let git_dir = match top(root) {
-        Ok(Top::Own) => root.join(".git"),
-        Ok(Top::Linked(Shared::Main(main))) => main.join(".git"),
-        Ok(Top::Linked(Shared::Bare(common))) => common,
-        Ok(Top::No) | Err(_) => return false,
+    let common = match top(root) {
+        Ok(
+            Top::Own(Some(common)) | Top::Linked(Shared::Main(_, common) | Shared::Bare(common)),
+        ) => common,
+        Ok(Top::Own(None) | Top::No) | Err(_) => return false,
     };
-    core(&git_dir).ignore_case
+    core(&common).ignore_case
 }
 
 /// What a repository's `config` says in its section `core`.
@@ -164,7 +212,7 @@ struct Core {
 
 fn core(common: &Path) -> Core {
     let mut core = Core::default();
-    let text = fs::read(common.join("config")).unwrap_or_default();
+    let text = read_following(&common.join("config"), LARGEST).unwrap_or_default();
     let mut inside = false;
     for line in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii) {
         if line.starts_with(b"[") {

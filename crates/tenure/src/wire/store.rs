@@ -1,4 +1,4 @@
-//! What `store check` and `store copy` print.
+//! What `store check`, `store repair` and `store copy` print.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,9 @@ pub struct StoreMemberJson {
     pub version: Option<String>,
     /// Whether it is the leader.
     pub leader: bool,
+    /// Whether it knows a leader; `null` if it does not answer. One without is cut off from the majority, and refuses every
+    /// call.
+    pub has_leader: Option<bool>,
     /// The size of its database, in bytes.
     pub size: Option<u64>,
     /// How much of that is in use.
@@ -75,4 +78,18 @@ pub struct StoreCopyJson {
     pub added_tasks: u64,
     /// How many of the sections are.
     pub added_sections: u64,
+}
+
+/// What was repaired in a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreRepairJson {
+    /// The store, without user and password.
+    pub store: String,
+    /// The number that every new token is larger than, if tokens were raised.
+    pub raised_above: Option<u64>,
+    /// What was done, as sentences.
+    pub done: Vec<String>,
+    /// What is left to do, as sentences.
+    pub left: Vec<String>,
 }

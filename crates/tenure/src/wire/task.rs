@@ -42,6 +42,8 @@ pub struct TaskJson {
     pub created_at: TimeJson,
     /// When it was last changed.
     pub updated_at: TimeJson,
+    /// What another program wrote into it that can't be understood.
+    pub problem: Option<String>,
 }
 
 impl From<&Task> for TaskJson {
@@ -64,6 +66,7 @@ impl From<&Task> for TaskJson {
             elsewhere: task.elsewhere,
             created_at: task.created_at.into(),
             updated_at: task.updated_at.into(),
+            problem: task.problem.clone(),
         }
     }
 }

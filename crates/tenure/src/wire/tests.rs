@@ -411,6 +411,7 @@ fn task() -> Task {
         runner: Some(id("agent-1")),
         token: Token(12),
         elsewhere: false,
+        problem: None,
     }
 }
 
@@ -420,7 +421,7 @@ fn task_json() -> Value {
         "sectionId": "s1", "status": "in_progress", "priority": 5, "dependsOn": ["t0"],
         "blockers": 1, "attempts": 0, "lastError": null, "notBefore": null, "holder": "agent-1",
         "elsewhere": false, "createdAt": "2026-11-16T05:00:00.000Z",
-        "updatedAt": "2026-11-16T05:00:00.000Z",
+        "updatedAt": "2026-11-16T05:00:00.000Z", "problem": null,
     })
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use tenure::wire::{BoardIndexJson, ErrorCode};
 use tenure_board::save::sweep;
-use tenure_board::{Board, Config, FieldValue, Task, index, load};
+use tenure_board::{Board, Config, FieldValue, Replaces, Saved, Task, index, load};
 
 use super::lock::BoardLock;
 use super::{count, unusable};
@@ -36,7 +36,9 @@ fn write(global: &Global, board: &Board, locked: &mut BoardLock) -> Result<Answe
     }
     let rebuilt = RebuiltIndex::of(board)?;
     if rebuilt.changed {
-        locked.save(&board.index(), rebuilt.text.as_bytes())?;
+        // It is derived from the tasks alone.
+        let (Saved::Done | Saved::Changed) =
+            locked.save(&board.index(), rebuilt.text.as_bytes(), Replaces::Anything)?;
     }
     Ok(rebuilt.answer(global, board, "was written"))
 }

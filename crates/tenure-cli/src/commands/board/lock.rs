@@ -13,7 +13,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tenure::wire::{BoardBusyJson, ErrorCode};
 use tenure::{Acquired, Guard, Project, StoreUrl, Tenure};
-use tenure_board::{Board, SaveError, SaveStep, save};
+use tenure_board::{Board, Replaces, SaveError, SaveStep, Saved, save};
 use tenure_core::{Busy, Doubt, Released, Verdict};
 
 use super::unusable;
@@ -31,6 +31,9 @@ const KEY: &str = "board";
 
 /// How often a waiter polls at least: a shell script that releases the lock wakes no waiter.
 const POLL: Duration = Duration::from_secs(1);
+
+/// How often an edit begins again because another program saved the file without the lock.
+pub(super) const ATTEMPTS: usize = 64;
 
 /// Where the lock is.
 struct Place {
@@ -133,11 +136,16 @@ impl BoardLock {
     }
 
     /// Replaces a file, unless a signal comes or the lock is lost.
-    pub(super) fn save(&mut self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-        match save(path, bytes, |step| self.go_on(step)) {
-            Ok(()) => {
-                self.saved += 1;
-                Ok(())
+    pub(super) fn save(
+        &mut self,
+        path: &Path,
+        bytes: &[u8],
+        replaces: Replaces<'_>,
+    ) -> Result<Saved, Failure> {
+        match save(path, bytes, replaces, |step| self.go_on(step)) {
+            Ok(saved) => {
+                self.saved += usize::from(saved == Saved::Done);
+                Ok(saved)
             }
             Err(SaveError::Stopped(failure)) => Err(failure),
             Err(error @ SaveError::Io { .. }) => {
@@ -148,6 +156,16 @@ impl BoardLock {
                 Err(Failure::new(ErrorCode::Io, message))
             }
         }
+    }
+
+    /// The failure for a file that another program saves again and again.
+    pub(super) fn keeps_changing(&self, path: &Path) -> Failure {
+        let message = format!(
+            "another program keeps saving {} without the lock; {}\n  stop that program, and try again",
+            path.display(),
+            self.progress()
+        );
+        Failure::new(ErrorCode::StoreContended, message)
     }
 
     /// What was written so far.
@@ -240,8 +258,15 @@ fn under_itself(path: &str) -> Failure {
         .details(json!({ "path": path }))
 }
 
-/// The failure for a lock that another program holds. The protocol prescribes the first line; then the holder
-/// and what to do.
+/// The folder in which the bilu tool is installed in a project, and its own words for a busy lock there.
+const BILU: (&str, &str, &str) = (
+    ".bilu",
+    "bilu board",
+    "If you are sure no bilu process is running, remove the lock directory.",
+);
+
+/// The failure for a lock that another program holds. The protocol prescribes the first line and, in the folder of
+/// the bilu tool, a hint; beside them are the holder and what to do.
 fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
     let now = tenure.clock().now();
     let path = &place.path;
@@ -274,9 +299,15 @@ fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
             "try again, or wait longer: --timeout 60".to_owned()
         }
     };
+    let (folder, bilu, words) = BILU;
+    let is_bilus = Path::new(path).iter().any(|name| name == folder);
+    if is_bilus {
+        lines.push(words.to_owned());
+    }
     lines.push(hint);
+    let program = if is_bilus { bilu } else { "tenure board" };
     let message = lines.join("\n  ");
     Failure::new(ErrorCode::LockBusy, message.clone())
-        .verbatim(format!("tenure board: error: {message}"))
+        .verbatim(format!("{program}: error: {message}"))
         .details(BoardBusyJson::new(&now, busy, path))
 }

@@ -5,9 +5,9 @@ use std::fs;
 use tenure::wire::{BoardMigrationJson, ErrorCode, MigratedFileJson};
 use tenure_board::migrate::{MigratedFile, file_of, migrate as add_missing};
 use tenure_board::save::sweep;
-use tenure_board::{Board, BoardError, Config, Document, index, load};
+use tenure_board::{Board, BoardError, Config, Document, Replaces, Saved, index, load};
 
-use super::lock::BoardLock;
+use super::lock::{ATTEMPTS, BoardLock};
 use super::unusable;
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -30,11 +30,22 @@ pub(super) fn migrate(
 
 fn write(global: &Global, board: &Board, locked: &mut BoardLock) -> Result<Answer, Failure> {
     let _ = sweep(&board.tasks());
-    let all = find(global, board)?;
-    for file in &all {
-        locked.save(&file.path, &file.bytes)?;
+    let mut done: Vec<MigratedFile> = Vec::new();
+    let mut left = find(global, board)?;
+    for _ in 0..ATTEMPTS {
+        for file in left {
+            match locked.save(&file.path, &file.bytes, Replaces::Exactly(&file.old))? {
+                Saved::Done => done.push(file),
+                Saved::Changed => {}
+            }
+        }
+        // What another program saved meanwhile.
+        left = find(global, board)?;
+        if left.is_empty() {
+            return Ok(answer(global, &done, "got"));
+        }
     }
-    Ok(answer(global, &all, "got"))
+    Err(locked.keeps_changing(&board.tasks()))
 }
 
 /// Every file that lacks a section, with its sections added.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tenure::wire::{BoardSetJson, ErrorCode};
 use tenure_board::load::{Lookup, find_task};
-use tenure_board::{Board, Config, Document, Level, Section, edit};
+use tenure_board::{Board, Config, Document, Level, Replaces, Saved, Section, edit};
 
-use super::lock::BoardLock;
+use super::lock::{ATTEMPTS, BoardLock};
 use super::unusable;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -44,6 +44,23 @@ fn change(
     id: &str,
     path: &Path,
 ) -> Result<Answer, Failure> {
+    for _ in 0..ATTEMPTS {
+        if let Some(answer) = attempt(global, locked, section, value, id, path)? {
+            return Ok(answer);
+        }
+    }
+    Err(locked.keeps_changing(path))
+}
+
+/// One attempt; `None` if another program saved the file meanwhile.
+fn attempt(
+    global: &Global,
+    locked: &mut BoardLock,
+    section: Section,
+    value: &str,
+    id: &str,
+    path: &Path,
+) -> Result<Option<Answer>, Failure> {
     let bytes = fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => not_found(id),
         _ => Failure::new(
@@ -58,8 +75,8 @@ fn change(
     })?;
     let before = document.value(section);
     let changed = edited != bytes;
-    if changed {
-        locked.save(path, &edited)?;
+    if changed && locked.save(path, &edited, Replaces::Exactly(&bytes))? == Saved::Changed {
+        return Ok(None);
     }
     let name = section.name().to_lowercase();
     let data = BoardSetJson {
@@ -76,7 +93,7 @@ fn change(
         (Some(before), true) => format!("{id}: {name} {} -> {value}", before.trim()),
         (None, true) => format!("{id}: {name} {value}"),
     };
-    Ok(Answer::new(data, text))
+    Ok(Some(Answer::new(data, text)))
 }
 
 fn resolve_value(config: &Config, section: Section, value: &str) -> Result<String, Failure> {

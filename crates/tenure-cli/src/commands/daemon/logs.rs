@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anstyle::Style;
 use tenure_daemon::DaemonState;
+use tenure_daemon::lock::folder_of;
 use tenure_daemon::tail::LogTail;
 
 use super::{absolute, project};
@@ -34,9 +35,10 @@ fn path(asked: &Logs) -> Result<PathBuf, Failure> {
     if let Some(named) = absolute(asked.log.as_deref())? {
         return Ok(named);
     }
-    let folder = project()?.folder();
+    let project = project()?;
+    let folder = &folder_of(&project);
     let default = folder.join(tenure_daemon::log::FILE);
-    let state = DaemonState::read(&folder).ok().flatten();
+    let state = DaemonState::read(folder).ok().flatten();
     Ok(state.map_or(default, |state| state.log()))
 }
 

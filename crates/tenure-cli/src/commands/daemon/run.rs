@@ -30,6 +30,10 @@ pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer
         log: absolute(work.log.as_deref())?,
         detached,
     };
+    if detached {
+        // It was started in a worktree that may be removed.
+        std::env::set_current_dir(options.project.root())?;
+    }
     let silent = detached || global.json || global.quiet;
     let started = || {
         if detached {

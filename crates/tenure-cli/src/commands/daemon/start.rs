@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure::{Project, duration};
 use tenure_core::Clock;
-use tenure_daemon::lock::is_held;
+use tenure_daemon::lock::{folder_of, is_held};
 use tenure_daemon::{DaemonState, DaemonStatus};
 use tenure_host::HostClock;
 
@@ -49,8 +49,9 @@ const LEASE_VARIABLES: [&str; 13] = [
 pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     let project = project()?;
     // Only for a quick answer with a better message: the daemon's lock decides.
-    if let Ok(true) = is_held(&project.folder())
-        && let Ok(DaemonStatus::Running(state)) = DaemonStatus::read(&project.folder())
+    let folder = folder_of(&project);
+    if let Ok(true) = is_held(&folder)
+        && let Ok(DaemonStatus::Running(state)) = DaemonStatus::read(&folder)
     {
         return Ok(answer(global, &project, &state, false));
     }
@@ -70,7 +71,7 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     // The command holds the writing end of the pipe, too.
     drop(command);
     let ready = await_ready(child, File::from(read));
-    let status = DaemonStatus::read(&project.folder());
+    let status = DaemonStatus::read(project.state());
     if let Err(failure) = ready {
         return match status {
             // Another `start` was faster.
@@ -99,7 +100,8 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
 /// The daemon that runs now, and what it will share, and where.
 fn answer(global: &Global, project: &Project, state: &DaemonState, started: bool) -> Answer {
     let pid = state.process.pid;
-    let config = context::config(Some(project)).unwrap_or_default();
+    let config = project.background_config(context::home().as_deref());
+    let config = config.unwrap_or_default();
     let remotes = tenure_sync::destination(project.root(), &config);
     let text = if global.quiet {
         pid.to_string()
@@ -146,7 +148,7 @@ pub(crate) fn autostart(global: &Global) {
     let Ok(Some(project)) = context::find_project() else {
         return;
     };
-    if !is_held(&project.folder()).is_ok_and(|held| !held) {
+    if !is_held(&folder_of(&project)).is_ok_and(|held| !held) {
         return;
     }
     // If several commands do this at once, one daemon gets the lock and the others end.
@@ -165,7 +167,8 @@ fn command(project: &Project) -> Command {
     command
         .arg0("tenure")
         .args(["--json", "daemon", "run", "--detached"])
-        .current_dir(project.root());
+        // Where it finds the same settings.
+        .current_dir(project.found_in());
     for name in LEASE_VARIABLES {
         command.env_remove(name);
     }

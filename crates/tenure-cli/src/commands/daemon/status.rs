@@ -6,6 +6,7 @@ use tenure::wire::{
     DaemonStatusJson, DaemonUnidentifiedJson, SkippedJson, TimeJson,
 };
 use tenure_core::Moment;
+use tenure_daemon::lock::folder_of;
 use tenure_daemon::state::CycleRecord;
 use tenure_daemon::{DaemonState, DaemonStatus};
 
@@ -19,10 +20,10 @@ use crate::words;
 const NOT_RUNNING: Exit = Exit::Other(3);
 
 pub(super) fn status(global: &Global) -> Result<Answer, Failure> {
-    let folder = project()?.folder();
+    let project = project()?;
     let now = now();
     let mut exit = Exit::Done;
-    let (data, text) = match DaemonStatus::read(&folder)? {
+    let (data, text) = match DaemonStatus::read(&folder_of(&project))? {
         DaemonStatus::Running(state) => (
             DaemonStatusJson::Running(Box::new(json(&now, &state))),
             running(&now, &state),

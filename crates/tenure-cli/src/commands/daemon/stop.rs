@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure::duration;
 use tenure_core::Clock;
+use tenure_daemon::lock::folder_of;
 use tenure_daemon::stop::request_stop;
 use tenure_daemon::{DaemonState, DaemonStatus};
 use tenure_host::HostClock;
@@ -22,8 +23,9 @@ const FIRST_REMARK: Duration = Duration::from_millis(500);
 const NEXT_REMARK: Duration = Duration::from_secs(5);
 
 pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
-    let folder = project()?.folder();
-    let state = match DaemonStatus::read(&folder)? {
+    let project = project()?;
+    let folder = &folder_of(&project);
+    let state = match DaemonStatus::read(folder)? {
         DaemonStatus::Running(state) => state,
         DaemonStatus::NotRunning(_) => return Ok(nothing_to_stop(global)),
         DaemonStatus::Unidentified => {

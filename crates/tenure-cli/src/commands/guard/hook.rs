@@ -4,12 +4,9 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
 
-use jiff::SignedDuration;
-use tenure::call_deadline;
 use tenure::wire::ErrorCode;
-use tenure_core::{EventKind, HistoryQuery, Key};
 use tenure_guard::hooks;
-use tenure_guard::push::overtaken;
+use tenure_guard::push;
 use tenure_guard::records::How;
 use tenure_guard::touched::{self, RefChange, Side, Touched};
 
@@ -150,43 +147,22 @@ fn record(global: &Global, scene: &Scene, is_new: bool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Refuses a push of commits whose tokens were overtaken.
+/// Refuses a push of commits that were made against reservations.
 fn push(global: &Global, scene: &Scene, remote: &str, input: &[u8]) -> Result<(), Stop> {
     let families = touched::pushed(&scene.git, remote, input)?;
-    let known = scene.records.read()?;
-    if families.is_empty() || known.is_empty() {
+    if families.is_empty() {
         return Ok(());
     }
-    let mut late = known.missing(&families);
-    late.truncate(100);
+    let known = scene.records.read()?;
+    // What came from a remote was not made here.
+    let late = touched::not_on_remotes(&scene.git, known.missing(&families))?;
     if !late.is_empty() {
         remark(global, &refusal::unseen(&late));
     }
     let known = scene.record(known, &late, How::Late)?;
-    let merges = families.iter().filter(|family| family.len() > 2);
-    let merges: Vec<String> = merges
-        .filter_map(|family| family.first().cloned())
-        .collect();
-    let commits: Vec<String> = families
-        .into_iter()
-        .filter_map(|family| family.into_iter().next())
-        .filter(|commit| known.has(commit))
-        .collect();
-    let commits = scene
-        .reserved
-        .named(touched::of_commits(&scene.git, &commits)?);
-    // Tokens decide; the time only bounds what is read, and clocks may be set back.
-    let oldest = commits
-        .iter()
-        .filter_map(|touched| known.get(&touched.commit));
-    let oldest = oldest.map(|record| record.at).min();
-    let query = HistoryQuery {
-        key: Some(Key::paths()),
-        since: oldest.and_then(|at| at.checked_sub(SignedDuration::from_hours(24)).ok()),
-        ..HistoryQuery::default()
-    };
-    let mut grants = scene.tenure.store().history(&query, call_deadline())?;
-    grants.retain(|event| event.kind == EventKind::Granted);
-    let overtaken = overtaken(&commits, &merges, &known, &grants, &scene.reserved);
-    refusal::overtaken(&overtaken).map_or(Ok(()), |it| Err(Stop::Refused(it)))
+    let has_merges = families.iter().any(|family| family.len() > 2);
+    let commits = families.into_iter().filter_map(|it| it.into_iter().next());
+    let commits: Vec<String> = commits.collect();
+    let refused = push::refused(&scene.git, &scene.reserved, &known, &commits)?;
+    refusal::pushed(scene, &refused, has_merges).map_or(Ok(()), |it| Err(Stop::Refused(it)))
 }

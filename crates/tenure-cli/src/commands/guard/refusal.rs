@@ -4,7 +4,7 @@ use tenure::plural;
 use tenure::wire::{ErrorCode, GuardProblemJson, GuardRefusedJson};
 use tenure_core::{Lease, Mode, PathPattern};
 use tenure_guard::judge::Problem;
-use tenure_guard::push::Overtaken;
+use tenure_guard::push::Refused;
 use tenure_guard::records::Record;
 
 use super::scene::Scene;
@@ -113,7 +113,7 @@ fn why(lease: &Lease) -> String {
 /// Who the caller is taken for.
 fn who(scene: &Scene) -> String {
     match scene.me.names() {
-        [name] if scene.me.is_named() => format!("you are {name}"),
+        [name, ..] if !scene.me.is_shell() => format!("you are {name}"),
         _ => "you have no name here: if one of these holders is you, set TENURE_HOLDER for git"
             .to_owned(),
     }
@@ -199,44 +199,53 @@ pub(super) fn unseen(commits: &[String]) -> String {
     )
 }
 
-/// Why a push is refused, if it is.
-pub(super) fn overtaken(overtaken: &[Overtaken<'_>]) -> Option<Failure> {
-    let first = overtaken.first()?;
-    let lines = overtaken.iter().map(|it| {
+/// Why a push is refused, if it is: `refused` is in the order of the commits, the newest first.
+pub(super) fn pushed(scene: &Scene, refused: &[Refused], has_merges: bool) -> Option<Failure> {
+    let oldest = refused.last()?;
+    let lines = refused.iter().map(|it| {
         format!(
-            "{}: {} was granted {} at {} (token {}), after commit {}",
-            shown(it.path),
-            it.by.holder,
-            pattern(&it.by.mode, it.path),
-            words::time(it.by.at),
-            it.by.token,
-            short(&it.record.commit)
+            "{}: {} had {} when commit {} was made (token {})",
+            shown(&it.path),
+            it.held.holder,
+            pattern(&it.held.mode, &it.path),
+            short(&it.record.commit),
+            it.held.token
         )
     });
     let lines = shortened(lines.collect());
-    let problems = overtaken.iter().map(|it| GuardProblemJson {
-        path: it.path.to_owned(),
+    let problems = refused.iter().map(|it| GuardProblemJson {
+        path: it.path.clone(),
         commit: Some(it.record.commit.clone()),
-        holder: Some(it.by.holder.to_string()),
-        pattern: Some(pattern(&it.by.mode, it.path)),
-        token: Some(it.by.token.0),
+        holder: Some(it.held.holder.to_string()),
+        pattern: Some(pattern(&it.held.mode, &it.path)),
+        token: Some(it.held.token),
         expires_at: None,
     });
     let details = GuardRefusedJson {
         problems: problems.collect(),
     };
-    let holder = &first.by.holder;
+    let mut paths: Vec<String> = Vec::new();
+    for it in refused {
+        let path = typed(scene, &it.path).0;
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
     let message = format!(
-        "this push changes what other holders were granted after you committed it:\n{lines}"
+        "this push has commits that were made while other holders had reserved what they change:\n{lines}"
     );
+    let merges = if has_merges { " --rebase-merges" } else { "" };
     Some(
-        Failure::new(ErrorCode::LeaseLost, message)
+        Failure::new(ErrorCode::Locked, message)
             .hint(format!(
-                "get the work of {holder} and merge it or rebase onto it, then push again"
+                "reserve it, which waits until it is free: tenure reserve {}",
+                paths.join(" ")
             ))
-            .hint(
-                "if there is nothing to merge, make the commit again: git commit --amend --no-edit",
-            )
+            .hint(format!(
+                "then make the commits again, on the branch that you push, and push: git rebase --no-ff{merges} {}",
+                tenure_guard::push::parent(&scene.git, &oldest.record.commit)
+            ))
+            .hint(who(scene))
             .details(details),
     )
 }

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use tenure::wire::ErrorCode;
-use tenure::{Config, Project, StoreUrl, Tenure};
-use tenure_core::{ErrorKind, HolderId};
+use tenure::{Config, Project, StoreUrl, Tenure, Who};
+use tenure_core::{ErrorKind, HolderId, StoreError};
 use tenure_guard::Git;
-use tenure_guard::judge::{Reserved, newest_token};
-use tenure_guard::me::Me;
-use tenure_guard::records::{How, Known, Record, Records};
+use tenure_guard::judge::Reserved;
+use tenure_guard::recording::{RecordError, Recorder};
+use tenure_guard::records::{How, Known, Records};
 use tenure_guard::touched;
 
 use crate::answer::Failure;
@@ -23,7 +23,7 @@ pub(super) struct Scene {
     pub(super) git: Git,
     pub(super) tenure: Tenure,
     pub(super) reserved: Reserved,
-    pub(super) me: Me,
+    pub(super) me: Who,
     pub(super) records: Records,
 }
 
@@ -35,9 +35,9 @@ impl Scene {
         project: Option<&Project>,
         config: Config,
     ) -> Result<Self, Failure> {
-        let url = match (context::chosen_url(global)?, project) {
-            (Some(url), _) => url,
-            (None, Some(project)) => project.store(),
+        let tenure = match (context::chosen_url(global)?, project) {
+            (Some(url), _) => open(&url, config)?,
+            (None, Some(project)) => project.read_store(config, open)?,
             (None, None) => {
                 let message = format!(
                     "no tenure project in {} or any folder above it: run tenure init in the project's root, name a \
@@ -47,12 +47,11 @@ impl Scene {
                 return Err(Failure::new(ErrorCode::NotInitialised, message));
             }
         };
-        let tenure = open(&url, config)?;
         Ok(Self {
             git: Git::at(top),
             reserved: Reserved::read(&tenure, top, project)?,
             tenure,
-            me: me(global)?,
+            me: me(global, project)?,
             records: records(top, project)?,
         })
     }
@@ -84,44 +83,45 @@ impl Scene {
         if commits.is_empty() {
             return Ok(known);
         }
-        let newest = newest_token(&self.tenure)?;
-        let at = self.tenure.clock().now().wall;
-        let paths = self
-            .reserved
-            .named(touched::of_commits(&self.git, commits)?);
-        let new: Vec<Record> = commits
-            .iter()
-            .rev()
-            .map(|commit| {
-                let changed = paths.iter().find(|touched| touched.commit == *commit);
-                let paths = changed.map_or(&[][..], |touched| &touched.paths);
-                let record = Record::before(commit.clone(), at);
-                record.under(how, &self.me, newest, &self.reserved, paths)
-            })
-            .collect();
+        let recorder = Recorder {
+            git: &self.git,
+            tenure: &self.tenure,
+            reserved: &self.reserved,
+            me: &self.me,
+            known: &known,
+        };
+        let new = recorder.of(commits, how)?;
         self.records.append(&new)?;
         Ok(self.records.read()?)
     }
 }
 
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Git(error) => error.into(),
+            RecordError::Store(error) => error.into(),
+            // Errors that a later version of the library adds.
+            _ => Self::new(ErrorCode::Io, error.to_string()),
+        }
+    }
+}
+
 /// Opens a store to read it; for writing only if it must be repaired or upgraded first.
-fn open(url: &StoreUrl, config: Config) -> Result<Tenure, Failure> {
+fn open(url: &StoreUrl, config: Config) -> Result<Tenure, StoreError> {
     match Tenure::open_read_only(url, config.clone()) {
-        Err(error) if error.kind == ErrorKind::ReadOnly => Ok(Tenure::open_for_locks(url, config)?),
-        opened => Ok(opened?),
+        Err(error) if error.kind == ErrorKind::ReadOnly => Tenure::open_for_locks(url, config),
+        opened => opened,
     }
 }
 
 /// The holder that git was started by.
-fn me(global: &Global) -> Result<Me, Failure> {
-    Ok(match context::named(global)? {
-        Some(name) => Me::named(name),
-        // Every command of an agent is run by a shell of its own, so the session is the holder.
-        None => match pusher()?.or_else(context::agent_session) {
-            Some(name) => Me::named(name),
-            None => Me::unnamed(|pid| context::called_by(pid).ok()),
-        },
-    })
+fn me(global: &Global, project: Option<&Project>) -> Result<Who, Failure> {
+    let given = match context::named(global)? {
+        Some(name) => Some(name),
+        None => pusher()?,
+    };
+    Ok(Who::find(given, project))
 }
 
 /// The holder in the push option `tenure-holder`, in the hook of a server.
@@ -140,7 +140,10 @@ fn pusher() -> Result<Option<HolderId>, Failure> {
 /// The records of the commits of this repository.
 pub(super) fn records(folder: &Path, project: Option<&Project>) -> Result<Records, Failure> {
     Ok(match project {
-        Some(project) => Records::in_folder(&project.folder()),
+        Some(project) => {
+            let _ = project.create_state();
+            Records::in_folder(project.state())
+        }
         None => Records::in_repository(&Git::at(folder))?,
     })
 }

@@ -70,7 +70,7 @@ pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answe
         let Some(line) = line(global, ledger.dialect(), &filter, &event) else {
             continue;
         };
-        match asked.limit {
+        match asked.limit.filter(|limit| *limit > 0) {
             Some(limit) => {
                 newest.push_back(line);
                 if newest.len() > limit {

@@ -93,6 +93,10 @@ fn of(store: &StoreView) -> Result<StoreVerifiedJson, String> {
         .history(&HistoryQuery::default(), call_deadline())
         .map_err(|error| error.to_string())?;
     let mut proof = history::verify(&events, &store.locks);
+    let restored = tenure.was_restored().map_err(|error| error.to_string())?;
+    proof
+        .violations
+        .extend(restored.map(|problem| problem.what));
     let (is_numbered, is_shared) = match store.url {
         StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) | StoreUrl::Steroids(_) => (true, true),
         StoreUrl::Sqlite(_) => (true, false),

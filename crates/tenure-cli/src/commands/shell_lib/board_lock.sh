@@ -24,9 +24,11 @@ BOARD_LOCK_NAMED=
 BOARD_LOCK_DIR=
 # The process that holds it.
 BOARD_LOCK_PID=
-# With tenure: the token; the tenure that waits for the lock, and the file that it prints the token to.
+# With tenure: the token; the tenure that waits for the lock ("new" while it is being started, after the process
+# BOARD_LOCK_BEFORE), and the file that it prints the token to.
 BOARD_LOCK_TOKEN=
 BOARD_LOCK_WAITER=
+BOARD_LOCK_BEFORE=
 BOARD_LOCK_ANSWER=
 # 1 once a release has begun: a trap may begin it again.
 BOARD_LOCK_RELEASING=0
@@ -80,14 +82,24 @@ board_lock__make() {
   ' sh "$1" "$2" "$3" 2>/dev/null
 }
 
-# Waits for the tenure in the background. A trap that returns ends the builtin, but not that process.
+# Waits for the tenure in the background. A trap that returns ends the builtin, but not that process. A trap may also
+# end this function and begin it again: the answer stays until it was read.
 board_lock__answer() {
+  if [ "$BOARD_LOCK_WAITER" = new ]; then
+    BOARD_LOCK_WAITER=${!:-}
+    if [ "$BOARD_LOCK_WAITER" = "$BOARD_LOCK_BEFORE" ]; then
+      BOARD_LOCK_WAITER=
+      return 0
+    fi
+    kill "$BOARD_LOCK_WAITER" 2>/dev/null || :
+  fi
   while wait "$BOARD_LOCK_WAITER" 2>/dev/null || kill -0 "$BOARD_LOCK_WAITER" 2>/dev/null; do
     kill -0 "$BOARD_LOCK_WAITER" 2>/dev/null || break
   done
   BOARD_LOCK_TOKEN=$(cat "$BOARD_LOCK_ANSWER" 2>/dev/null || :)
-  rm -f -- "$BOARD_LOCK_ANSWER"
   BOARD_LOCK_WAITER=
+  rm -f -- "$BOARD_LOCK_ANSWER"
+  BOARD_LOCK_ANSWER=
 }
 
 # Lets tenure take the lock. It runs in the background: the shell acts on a signal only between commands
@@ -99,6 +111,7 @@ board_lock__ask() {
   else
     set -- "$1" "--wait=${2}s"
   fi
+  BOARD_LOCK_BEFORE=${!:-} BOARD_LOCK_WAITER=new
   "${TENURE:-tenure}" --store "mkdir:$1" --quiet acquire board --pid "$BOARD_LOCK_PID" "$2" \
     >"$BOARD_LOCK_ANSWER" &
   BOARD_LOCK_WAITER=$!
@@ -106,6 +119,10 @@ board_lock__ask() {
 }
 
 board_lock__forget() {
+  if [ -n "$BOARD_LOCK_ANSWER" ]; then
+    rm -f -- "$BOARD_LOCK_ANSWER"
+    BOARD_LOCK_ANSWER=
+  fi
   BOARD_LOCK_HELD=0 BOARD_LOCK_NAMED='' BOARD_LOCK_DIR='' BOARD_LOCK_TOKEN='' BOARD_LOCK_RELEASING=0
 }
 
@@ -151,6 +168,7 @@ board_lock_acquire() {
     return 1
   fi
 
+  # The clock shows whole seconds: the wait is never shorter than the timeout, and up to a second longer.
   board_lock__ends=$(($(date +%s) + $2))
   while :; do
     if board_lock__make "$BOARD_LOCK_DIR" "$BOARD_LOCK_PID" "${ZSH_ARGZERO:-$0}"; then
@@ -162,7 +180,7 @@ board_lock_acquire() {
       board_lock__forget
       return 1
     fi
-    if [ "$2" -eq 0 ] || [ "$(date +%s)" -ge "$board_lock__ends" ]; then
+    if [ "$2" -eq 0 ] || [ "$(date +%s)" -gt "$board_lock__ends" ]; then
       board_lock__busy "$BOARD_LOCK_DIR"
       board_lock__forget
       return 1
@@ -183,7 +201,7 @@ board_lock_release() {
   fi
   # A signal has ended the wait.
   if [ -n "$BOARD_LOCK_WAITER" ]; then
-    kill "$BOARD_LOCK_WAITER" 2>/dev/null || :
+    [ "$BOARD_LOCK_WAITER" = new ] || kill "$BOARD_LOCK_WAITER" 2>/dev/null || :
     board_lock__answer
   fi
   board_lock__again=$BOARD_LOCK_RELEASING
@@ -220,8 +238,10 @@ board_lock__remove() {
   )
 }
 
-# Releases the lock at the end of the script, and keeps its exit code: mksh and zsh would take another one.
+# Releases the lock at the end of the script, and keeps its exit code: mksh and zsh would take another one. Signals are
+# ignored from here on; zsh never ends a wait if a trap of a signal does that itself.
 board_lock__end() {
+  trap '' HUP INT TERM
   board_lock_release "$BOARD_LOCK_DIR" || :
   exit "$1"
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use signal_hook::consts::SIGINT;
-use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
+use tenure::tasks::AnyTask;
+use tenure::{Acquired, Ask, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
 use tenure_core::task::{Shortage, TaskQuery};
-use tenure_core::{Busy, Key, KeyKind, Moment, Status};
+use tenure_core::{Busy, Key, KeyKind, Moment, Status, Task};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -28,6 +29,12 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     }
     if let Some(ttl) = next.ttl {
         ask = ask.ttl(ttl);
+    }
+    if next.resume {
+        ask = ask.unless_done();
+        if let Some(task_guard) = resumed(global, &tenure, &ask)? {
+            return Ok(taken(global, &tenure, task_guard));
+        }
     }
     if let Some(limit) = next.wait {
         let limit = match limit {
@@ -62,6 +69,30 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
             Err(waiting::interrupted("a task", &display, signal, &place))
         }
     }
+}
+
+/// The task that the runner works on already, the most urgent of several, under a lease that lasts anew.
+fn resumed(
+    global: &Global,
+    tenure: &Tenure,
+    ask: &Ask<'_, AnyTask>,
+) -> Result<Option<TaskGuard>, Failure> {
+    let me = context::caller(global)?;
+    let query = TaskQuery {
+        status: Some(Status::InProgress),
+        ..TaskQuery::default()
+    };
+    let found = tenure.tasks()?.tasks(&query, call_deadline())?;
+    let mine = |task: &&Task| task.runner.as_ref() == Some(&me) && !task.elsewhere;
+    for task in found.iter().filter(mine) {
+        match ask.start(&task.id) {
+            Ok(Acquired::Granted(task_guard)) => return Ok(Some(task_guard)),
+            // Another runner took it over, finished it or deleted it since.
+            Ok(_) | Err(tenure::Error::Task(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
 }
 
 fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {

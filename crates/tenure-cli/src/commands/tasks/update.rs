@@ -8,7 +8,7 @@ use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline, duration
 use tenure_core::task::{Change, Edit, Proof};
 use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
 
-use super::ids;
+use super::{ids, section_to_change, to_change};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::tasks::{Held, Update};
@@ -21,8 +21,8 @@ use tenure::wire::{BusyJson, ChangedTaskJson, ErrorCode, StartedTaskJson, TaskJs
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
-    let task = tenure.tasks()?.find_task(&update.task, call_deadline())?;
-    let edit = edit(&tenure, update)?;
+    let task = to_change(global, &tenure, &update.task)?;
+    let edit = edit(global, &tenure, update)?;
     let usage = |message: &str| Err(Failure::new(ErrorCode::Usage, message));
     if update.error.is_some() && update.status != Some(Status::Failed) {
         return usage("--error says why a task failed: give it with --status failed");
@@ -45,19 +45,19 @@ pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure
     }
 }
 
-fn edit(tenure: &Tenure, update: &Update) -> Result<Edit, Failure> {
+fn edit(global: &Global, tenure: &Tenure, update: &Update) -> Result<Edit, Failure> {
     let section = match update.section.as_deref() {
         None => None,
         Some("") => Some(String::new()),
-        Some(given) => Some(tenure.tasks()?.find_section(given, call_deadline())?.id),
+        Some(given) => Some(section_to_change(tenure, given)?),
     };
     Ok(Edit {
         title: update.title.clone(),
         description: update.description.clone(),
         section,
         priority: update.priority,
-        add_dependencies: ids(tenure, &update.depends_on)?,
-        drop_dependencies: ids(tenure, &update.no_depends_on)?,
+        add_dependencies: ids(global, tenure, &update.depends_on)?,
+        drop_dependencies: ids(global, tenure, &update.no_depends_on)?,
     })
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn renew(
     ttl: Option<Duration>,
 ) -> Result<Answer, Failure> {
     let tenure = context::open_existing(global)?;
-    let task = tenure.tasks()?.find_task(&held.task, call_deadline())?;
+    let task = to_change(global, &tenure, &held.task)?;
     let token = held.token.or(own_token(&task).map(|token| token.0));
     renew_key(global, &tenure, &task.key()?, token, ttl)
 }

@@ -13,14 +13,14 @@ use signal_hook::consts::{SIGINT, SIGQUIT};
 use tenure::ask::generated_name;
 use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure, call_deadline};
 use tenure_core::task::{Change, Changed};
-use tenure_core::{Event, EventKind, HistoryQuery, Holder, Lease, Status, Task, Token};
+use tenure_core::{Event, EventKind, HistoryQuery, Holder, Lease, Status, Task, TaskError, Token};
 use tenure_host::Tied;
 
 use super::next::{NextTaskWait, none};
 use crate::answer::{Answer, Failure, complain, remark};
 use crate::args::Global;
 use crate::args::tasks::Work;
-use crate::commands::run::repeat_terminal_signal;
+use crate::commands::run::{repeat_terminal_signal, taken};
 use crate::context;
 use crate::exit::Exit;
 use crate::program::Program;
@@ -207,8 +207,16 @@ impl<'a> Runner<'a> {
         let terminal = Terminal::find();
         let lent = terminal.filter(|terminal| terminal.is_ours_alone());
         let lent = lent.as_ref().map(Terminal::as_fd);
-        let tied = match Tied::spawn(&mut command, self.tenure.inherited_fd(), lent) {
+        let start_by = task_guard.trusted_until();
+        let tied = match Tied::spawn(&mut command, self.tenure.inherited_fd(), lent, start_by) {
             Ok(tied) => tied,
+            Err(_) if task_guard.lost_by_now().is_some() => {
+                let (loss, lease) = (task_guard.loss(), task_guard.lease().clone());
+                let given_back = task_guard.finish(&Change::GiveBack);
+                let stopped = "its command was not started";
+                self.record_loss(given_back, &lease, loss.as_deref(), stopped)?;
+                return Ok(AfterTask::Exclude);
+            }
             Err(error) => {
                 let failure = self.program.not_started(error);
                 task_guard.finish(&Change::GiveBack)?;
@@ -235,7 +243,15 @@ impl<'a> Runner<'a> {
         // Ends the processes that the command left behind: they must not work on the task any more.
         drop(tied);
         let last_line = stderr.and_then(StderrTee::last_line);
-        self.finish(task_guard, &task, ended, last_line)
+        // A cluster that does not answer is not waited for against a person's will.
+        let signals = self.signals.share();
+        let (after, signal) = waiting::until_signal(&signals, || {
+            self.finish(task_guard, &task, ended, last_line)
+        });
+        match signal {
+            Some(signal) => after.map_err(|failure| failure.exit(Exit::signal(signal))),
+            None => after,
+        }
     }
 
     /// Records how a task ended.
@@ -279,21 +295,19 @@ impl<'a> Runner<'a> {
             task_guard.leave_standing();
             self.record(&changed, &Change::To(changed.status), &error);
         } else {
-            let loss = task_guard.loss();
+            let (loss, lease) = (task_guard.loss(), task_guard.lease().clone());
+            let stopped = if ended.lost {
+                "its command was stopped"
+            } else {
+                "its command had ended"
+            };
             match task_guard.finish(&change) {
                 // The change was accepted, so no other runner took the task over.
                 Ok(Changed { task, .. }) if !ended.lost => self.record(&task, &change, &error),
-                Ok(Changed { task, .. }) => {
-                    self.record_loss(&task, loss.as_deref(), ended);
+                finished => {
+                    self.record_loss(finished, &lease, loss.as_deref(), stopped)?;
                     after = AfterTask::Exclude;
                 }
-                Err(tenure::Error::Task(tenure_core::TaskError::Superseded { task, lease })) => {
-                    // The new holder says more than that the lease was not renewed.
-                    let taken = lease.map(|lease| Loss::Taken(vec![*lease]));
-                    self.record_loss(&task, taken.as_ref().or(loss.as_deref()), ended);
-                    after = AfterTask::Exclude;
-                }
-                Err(error) => return Err(error.into()),
             }
         }
         if typed.is_some() {
@@ -357,27 +371,36 @@ impl<'a> Runner<'a> {
         remark(self.global, &format!("{} {what}", words::title(task)));
     }
 
-    fn record_loss(&mut self, task: &Task, loss: Option<&Loss>, ended: Ended) {
-        let why = match loss {
-            Some(Loss::Taken(leases)) if !leases.is_empty() => {
-                words::holders(&self.tenure.clock().now(), leases)
+    /// Records that the lease of a task was lost. `finished` is what came of ending the work on it.
+    fn record_loss(
+        &mut self,
+        finished: Result<Changed, tenure::Error>,
+        lease: &Lease,
+        loss: Option<&Loss>,
+        stopped: &str,
+    ) -> Result<(), Failure> {
+        // The new holder says more than that the lease was not renewed.
+        let (task, new_holder) = match finished {
+            Ok(Changed { task, .. }) => (task, None),
+            Err(tenure::Error::Task(TaskError::Superseded { task, lease })) => {
+                (*task, lease.map(|lease| Loss::Taken(vec![*lease])))
             }
+            Err(error) => return Err(error.into()),
+        };
+        let why = match new_holder.as_ref().or(loss) {
+            Some(Loss::Taken(leases)) => taken(self.global, self.tenure, lease, leases),
             Some(Loss::NotRenewed(Some(error))) => format!("it could not be renewed: {error}"),
             Some(Loss::NotRenewed(None)) => "it could not be renewed in time".to_owned(),
-            _ => "it was taken away".to_owned(),
-        };
-        let stopped = if ended.lost {
-            "its command was stopped"
-        } else {
-            "its command had ended"
+            _ => taken(self.global, self.tenure, lease, &[]),
         };
         if !self.global.json {
             complain(&format!(
                 "the lease on task {} was lost: {why}; {stopped}",
-                words::title(task)
+                words::title(&task)
             ));
         }
-        self.summary.lost.push((task.clone(), why));
+        self.summary.lost.push((task, why));
+        Ok(())
     }
 
     fn summary_json(&self, ended: Option<ErrorCode>) -> WorkJson {

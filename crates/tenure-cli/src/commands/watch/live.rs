@@ -167,8 +167,11 @@ fn run(feed: &Feed, screen: &Screen, intent: &Intent) -> Result<String, Failure>
         Intent::Force(_) => {
             let by = &screen.me;
             let reason = Some("tenure watch");
-            let of = Some(&target.holder);
-            match tenure.store().force(key, of, by, reason, call_deadline())? {
+            let grant = lease.grant();
+            match tenure
+                .store()
+                .force_one(&grant, by, reason, call_deadline())?
+            {
                 Forced::Freed(_) => Ok(format!(
                     "Took {key} from {}; recorded as forced by {by}.",
                     target.holder

@@ -81,13 +81,11 @@ pub enum Problem {
         /// The keys that are known there.
         known: Vec<String>,
     },
-    /// A variable that has a section's prefix but is not known.
-    #[error("no setting has this name{} Known here: {}", did_you_mean(.suggestion.as_deref()), .known.join(", "))]
+    /// A variable that means nothing, and has nearly the name of one that does.
+    #[error("no setting has this name: did you mean {suggestion}?")]
     UnknownVariable {
         /// The variable that was probably meant.
-        suggestion: Option<String>,
-        /// The variables of that section.
-        known: Vec<String>,
+        suggestion: String,
     },
     /// A value that the setting cannot have.
     #[error("{key}: {why}")]

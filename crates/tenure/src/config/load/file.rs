@@ -1,8 +1,10 @@
 //! Reads one configuration file, if it exists.
 
-use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use tenure_host::files::beneath;
 
 use super::error::{ConfigError, Location, Problem};
 use super::{Assignment, yaml};
@@ -22,12 +24,15 @@ pub(super) fn read(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
 }
 
 fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
-    let kind = match fs::metadata(path) {
-        Ok(metadata) => metadata.file_type(),
+    // People keep their settings elsewhere and link to them.
+    let opened = beneath::resolve_file(path)
+        .and_then(|path| beneath::open(&path, OFlags::RDONLY, Mode::empty()));
+    let file = match opened {
+        Ok(file) => file,
         Err(error) if is_absence(&error) => return Ok(None),
         Err(error) => return Err(Problem::Unreadable(error)),
     };
-    // Checked before the file is opened: opening a pipe waits for a writer that may never come.
+    let kind = file.metadata().map_err(Problem::Unreadable)?.file_type();
     if kind.is_dir() {
         return Err(Problem::NotAFile("a directory"));
     }
@@ -35,8 +40,8 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
         return Err(Problem::NotAFile("a pipe, socket or device"));
     }
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
+    file.take(LARGEST + 1)
+        .read_to_end(&mut bytes)
         .map_err(Problem::Unreadable)?;
     if bytes.len() as u64 > LARGEST {
         return Err(Problem::TooLarge(LARGEST / 1024));
@@ -58,6 +63,8 @@ fn in_file(path: &Path, problem: Problem) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn refusal(path: &Path) -> String {

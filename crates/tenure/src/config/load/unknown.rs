@@ -40,45 +40,38 @@ pub(super) fn part(
     unknown(location, &format!("{}.{key}", definition.key), meant, parts)
 }
 
-/// An environment variable that has a section's prefix but is not one of its settings.
-pub(super) fn variable(section: &str, name: String) -> ConfigError {
+/// An environment variable that has a section's prefix but is not one of its settings, if one was probably meant.
+pub(super) fn variable(section: &str, name: String) -> Option<ConfigError> {
     // The prefix is the same in all names and would make all of them look close.
     let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
     let key = name.strip_prefix(&section_env(section)).unwrap_or(rest);
-    let suggestion = nearest(key, of_section(section).map(Definition::name))
+    let meant = nearest(key, of_section(section).map(Definition::name))
         .and_then(|known| of_section(section).find(|d| d.name() == known))
         .or_else(|| anywhere(key))
         .or_else(|| anywhere(rest))
         .map(Definition::env);
-    ConfigError {
-        location: Location::Environment(name),
-        problem: Problem::UnknownVariable {
-            suggestion,
-            known: of_section(section).map(Definition::env).collect(),
-        },
-    }
+    Some(unknown_variable(name, meant?))
 }
 
 /// An environment variable that begins like ours, and is neither a setting nor one of the command's own, which
-/// are `known`.
-pub(super) fn command_variable(name: String, known: &[&str]) -> ConfigError {
-    let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name).to_owned();
-    let own = nearest(&rest, known.iter().copied()).map(|known| format!("{ENV_PREFIX}{known}"));
-    let part = letters_of(&rest);
+/// are `known`, if one of them was probably meant.
+pub(super) fn command_variable(name: String, known: &[&str]) -> Option<ConfigError> {
+    let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
+    let own = nearest(rest, known.iter().copied()).map(|known| format!("{ENV_PREFIX}{known}"));
+    let part = letters_of(rest);
     let setting = || {
         let contains =
             |d: &&Definition| !part.is_empty() && d.name().to_lowercase().contains(&part);
-        anywhere(&rest).or_else(|| DEFINITIONS.iter().find(contains))
+        anywhere(rest).or_else(|| DEFINITIONS.iter().find(contains))
     };
+    let meant = own.or_else(|| setting().map(Definition::env));
+    Some(unknown_variable(name, meant?))
+}
+
+fn unknown_variable(name: String, suggestion: String) -> ConfigError {
     ConfigError {
         location: Location::Environment(name),
-        problem: Problem::UnknownVariable {
-            suggestion: own.or_else(|| setting().map(Definition::env)),
-            known: known
-                .iter()
-                .map(|known| format!("{ENV_PREFIX}{known}"))
-                .collect(),
-        },
+        problem: Problem::UnknownVariable { suggestion },
     }
 }
 

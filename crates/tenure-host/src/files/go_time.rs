@@ -1,4 +1,5 @@
-//! Times as Go's `time.Parse` reads RFC 3339: [`parse`].
+//! Times as Go's `time.Parse` reads RFC 3339: [`parse`]. The other programs of the protocols here are written
+//! in Go: a time that they accept must not make a lock or an event malformed, and one that they refuse must.
 //!
 //! No leap second, no lower case, no other separator than `T`. A single digit for the hour, a comma
 //! before the fraction, and digits beyond nanoseconds are accepted.
@@ -8,10 +9,10 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
 /// The time that Go has where there is none.
-pub(super) const ZERO: Timestamp = Timestamp::constant(-62_135_596_800, 0);
+pub const ZERO: Timestamp = Timestamp::constant(-62_135_596_800, 0);
 
 /// Parses a time. A time beyond the range of [`Timestamp`] becomes its limit.
-pub(super) fn parse(text: &[u8]) -> Option<Timestamp> {
+pub fn parse(text: &[u8]) -> Option<Timestamp> {
     let mut rest = text;
     let year = i16::try_from(number(&mut rest, 4, 4)?).ok()?;
     literal(&mut rest, b'-')?;

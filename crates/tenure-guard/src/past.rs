@@ -1,0 +1,102 @@
+//! What was reserved at an earlier time, as far as the history tells: [`Past`].
+
+use jiff::{SignedDuration, Timestamp};
+use tenure::{Tenure, Who, call_deadline};
+use tenure_core::{EventKind, Evidence, HistoryQuery, Key, StoreError};
+
+use crate::judge::Reserved;
+use crate::records::Holding;
+
+/// Git writes the time of a commit in whole seconds.
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
+/// All reservations of the history, and those in effect.
+#[derive(Debug)]
+pub(crate) struct Past(Vec<Span>);
+
+#[derive(Debug)]
+struct Span {
+    holding: Holding,
+    from: Timestamp,
+    /// `None` while it is in effect.
+    until: Option<Timestamp>,
+    is_own: bool,
+}
+
+impl Past {
+    pub(crate) fn read(tenure: &Tenure, reserved: &Reserved, me: &Who) -> Result<Self, StoreError> {
+        let query = HistoryQuery {
+            key: Some(Key::paths()),
+            ..HistoryQuery::default()
+        };
+        let mut spans: Vec<Span> = Vec::new();
+        for event in tenure.store().history(&query, call_deadline())? {
+            match event.kind {
+                EventKind::Granted => spans.push(Span {
+                    is_own: me.names().contains(&event.holder),
+                    holding: Holding {
+                        token: event.token.0,
+                        holder: event.holder,
+                        mode: event.mode,
+                    },
+                    from: event.at,
+                    // Unless its end, or the lease itself, is found below.
+                    until: Some(event.at),
+                }),
+                EventKind::Released | EventKind::Expired | EventKind::Dead | EventKind::Forced => {
+                    // An end may be recorded later than it came.
+                    let until = match event.evidence {
+                        Some(Evidence::TimeRanOut { expired_at }) => expired_at.min(event.at),
+                        _ => event.at,
+                    };
+                    let mut ended = spans.iter_mut().rev();
+                    if let Some(span) = ended.find(|span| span.holding.token == event.token.0) {
+                        span.until = Some(until);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (lease, verdict) in reserved.all() {
+            let until = match verdict.ended() {
+                None => None,
+                Some(Evidence::TimeRanOut { expired_at }) => Some(*expired_at),
+                // When a dead holder died is not known.
+                Some(_) => Some(lease.acquired_at),
+            };
+            spans.retain(|span| span.holding.token != lease.token.0);
+            spans.push(Span {
+                holding: lease.into(),
+                from: lease.acquired_at,
+                until,
+                is_own: me.is(&lease.holder),
+            });
+        }
+        Ok(Self(spans))
+    }
+
+    fn covering<'a>(&'a self, path: &'a str, at: Timestamp) -> impl Iterator<Item = &'a Span> {
+        let end = at.saturating_add(SECOND).unwrap_or(at);
+        self.0.iter().filter(move |span| {
+            span.from <= at
+                && span.until.is_none_or(|until| until >= end)
+                && span.holding.covers(path)
+        })
+    }
+
+    /// The reservation of another holder that covered the path in the whole second that begins then.
+    pub(crate) fn against(&self, path: &str, at: Timestamp) -> Option<Holding> {
+        let mut covering = self.covering(path, at);
+        covering
+            .find(|span| !span.is_own)
+            .map(|span| span.holding.clone())
+    }
+
+    /// A reservation of our own at that time.
+    pub(crate) fn own(&self, path: &str, at: Timestamp) -> Option<Holding> {
+        let mut covering = self.covering(path, at);
+        covering
+            .find(|span| span.is_own && span.holding.writes())
+            .map(|span| span.holding.clone())
+    }
+}

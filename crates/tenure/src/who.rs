@@ -1,0 +1,116 @@
+//! Which holder a process acts for: [`name`] and [`Who`].
+//!
+//! | the first of these that there is | the holder |
+//! |---|---|
+//! | a name that was given (`--as`, `TENURE_HOLDER`, a CI job) | that name |
+//! | the session of a coding agent in the environment | that session |
+//! | a process above this one that a hook of a coding agent recorded ([`Sessions`]) | the session of that hook |
+//! | otherwise | the process that called this one, most often a shell, under a generated name |
+
+mod sessions;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use tenure_core::{BadName, Binding, Holder, HolderId, Process};
+use tenure_host::ancestors::ancestors;
+use tenure_host::{caller, identity};
+
+use crate::ask::generated_name;
+use crate::project::Project;
+
+pub use sessions::Sessions;
+
+/// The agents that set an environment variable with the session's id for the commands that they run.
+const VARIABLES: [(&str, &str); 2] = [
+    ("claude-code", "CLAUDE_CODE_SESSION_ID"),
+    ("codex", "CODEX_THREAD_ID"),
+];
+
+/// The name of an agent's session as a holder.
+pub fn session(agent: &str, id: &str) -> Result<HolderId, BadName> {
+    HolderId::parse_new(format!("{agent}-{id}"))
+}
+
+/// The session in the environment.
+fn session_in_environment() -> Option<HolderId> {
+    VARIABLES.into_iter().find_map(|(agent, variable)| {
+        let id = std::env::var(variable).ok().filter(|id| !id.is_empty())?;
+        session(agent, &id).ok()
+    })
+}
+
+/// The name of the caller of a command that ends before its lease does. One that is generated from the calling shell
+/// makes `acquire` and `release` in one script the same holder. No other shell gets the same name, not even in another
+/// container or after a restart, so equal names are the same holder.
+pub fn name(given: Option<HolderId>, project: Option<&Project>) -> Result<HolderId, BadName> {
+    if let Some(name) = given.or_else(session_in_environment) {
+        return Ok(name);
+    }
+    let sessions = project.map(Sessions::of).filter(Sessions::exist);
+    let session = sessions.and_then(|sessions| sessions.above(&ancestors()).into_iter().next());
+    session.map_or_else(|| called_by(caller::parent().unwrap_or(0)), Ok)
+}
+
+/// The name of the caller if the calling process has this pid.
+fn called_by(pid: u32) -> Result<HolderId, BadName> {
+    let name = generated_name(pid);
+    let tag = identity::process(pid).ok().flatten().map_or(0, |process| {
+        let mut hasher = DefaultHasher::new();
+        (process.started, &process.boot.0, &process.namespace).hash(&mut hasher);
+        hasher.finish() & 0xffff_ffff
+    });
+    HolderId::parse(format!("{name}-{tag:08x}"))
+}
+
+/// The holder that a process acts for which git or another program started, so that the shell may be any process above it.
+#[derive(Debug, Clone)]
+pub struct Who {
+    names: Vec<HolderId>,
+    above: Vec<Process>,
+    is_shell: bool,
+}
+
+impl Who {
+    /// A holder with a name.
+    pub fn named(name: HolderId) -> Self {
+        Self {
+            names: vec![name],
+            above: Vec::new(),
+            is_shell: false,
+        }
+    }
+
+    /// The holder that this process acts for.
+    pub fn find(given: Option<HolderId>, project: Option<&Project>) -> Self {
+        if let Some(name) = given.or_else(session_in_environment) {
+            return Self::named(name);
+        }
+        let above = ancestors();
+        let sessions = project.map(|project| Sessions::of(project).above(&above));
+        let sessions = sessions.filter(|sessions| !sessions.is_empty());
+        Self {
+            is_shell: sessions.is_none(),
+            names: sessions.unwrap_or_else(|| {
+                let pids = above.iter().map(|process| process.pid);
+                pids.filter_map(|pid| called_by(pid).ok()).collect()
+            }),
+            above,
+        }
+    }
+
+    /// Whether it has no name but those of the shells that it may have been started from.
+    pub fn is_shell(&self) -> bool {
+        self.is_shell
+    }
+
+    /// Whether a lease of this holder is ours: it has one of our names, or is tied to a process above this one.
+    pub fn is(&self, holder: &Holder) -> bool {
+        self.names.contains(&holder.id)
+            || matches!(&holder.binding, Binding::Process { process } if self.above.contains(process))
+    }
+
+    /// Our names, the likeliest first. A process of an agent may have several sessions.
+    pub fn names(&self) -> &[HolderId] {
+        &self.names
+    }
+}
