@@ -33,6 +33,9 @@ use rustix::io::Errno;
 /// The bits by which other users than its owner may create names in a folder.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
+/// As many links as Linux follows.
+const MOST_LINKS: usize = 40;
+
 /// Something that tenure does not open, follow or read: inside an [`io::Error`], see [`Refused::of`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
@@ -275,8 +278,6 @@ fn name_of(kind: FileType) -> &'static str {
 /// lock, a database. A link on the way is followed only if this user or root made it, in a folder that
 /// nobody else may write: no other user can have put it there.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
-    /// As many links as Linux follows.
-    const MOST_LINKS: usize = 40;
     let mut path = std::path::absolute(path)?;
     let mut followed = false;
     for _ in 0..MOST_LINKS {
@@ -311,16 +312,20 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
 
 /// The real path of a file that need not exist yet, in a folder that does; see [`resolve`].
 pub fn resolve_file(path: &Path) -> io::Result<PathBuf> {
-    let folder = resolve(parent(path))?;
-    let Some(name) = path.file_name() else {
-        return Ok(folder);
-    };
-    let file = folder.join(name);
-    match file.read_link() {
-        Ok(target) if is_chosen(&file)? => resolve_file(&folder.join(target)),
-        Ok(_) => Err(Refused::error(&file, Why::Link)),
-        Err(_) => Ok(file),
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let folder = resolve(parent(&path))?;
+        let Some(name) = path.file_name() else {
+            return Ok(folder);
+        };
+        let file = folder.join(name);
+        path = match file.read_link() {
+            Ok(target) if is_chosen(&file)? => folder.join(target),
+            Ok(_) => return Err(Refused::error(&file, Why::Link)),
+            Err(_) => return Ok(file),
+        };
     }
+    Err(Errno::LOOP.into())
 }
 
 /// Whether only this user or root can have put a link there.
@@ -480,7 +485,10 @@ mod tests {
             assert!(error.to_string().contains("is a link"), "{path}: {error}");
         }
         symlink("turn", root.join("turn")).unwrap();
-        assert!(resolve(&root.join("turn")).is_err());
+        for resolved in [resolve, resolve_file] {
+            let error = resolved(&root.join("turn")).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        }
         let missing = resolve(&root.join("chosen/missing")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
