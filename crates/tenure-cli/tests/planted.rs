@@ -133,10 +133,10 @@ impl Shared {
             }
         }
         for words in commands {
-            let code = self.run(words).code;
+            let said = self.run(words);
             assert!(
-                ![1, 124, 137].contains(&code),
-                "{words} ends with {code} afterwards"
+                ![1, 124, 137].contains(&said.code),
+                "afterwards, {words}: {said:?}"
             );
         }
     }

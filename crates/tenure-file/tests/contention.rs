@@ -1,12 +1,4 @@
 //! Claims that meet another program's lock or each other, for both protocols.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
-
-mod protocols;
 
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
@@ -18,6 +10,8 @@ use tenure_file::FileStore;
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
 use tenure_testkit::{Ask, soon};
+
+use crate::protocols;
 
 const LONG: Duration = Duration::from_secs(60);
 

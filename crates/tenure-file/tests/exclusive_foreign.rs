@@ -1,12 +1,4 @@
 //! Other programs, which do not use tenure, take, replace and remove the same lock file.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
-
-mod protocols;
 
 use std::fs;
 use std::io::Write;
@@ -22,6 +14,8 @@ use tenure_core::{
 use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
 use tenure_testkit::{Ask, limit, soon};
+
+use crate::protocols;
 
 const TTL: Duration = Duration::from_secs(60);
 

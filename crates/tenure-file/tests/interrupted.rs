@@ -1,13 +1,5 @@
 //! G4, G5, G10 for both protocols: every verb is interrupted before every access to the lock, another
 //! program takes the lock before every access, and both.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
-
-mod protocols;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +16,8 @@ use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
 use tenure_host::files::permissions::create_pipe;
 use tenure_testkit::{Ask, history, soon};
+
+use crate::protocols;
 
 /// What happens before which access to the lock; 0 is never.
 #[derive(Debug, Clone, Copy, Default)]

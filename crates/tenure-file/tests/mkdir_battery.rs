@@ -1,5 +1,4 @@
 //! The store battery on the mkdir lock.
-#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::path::Path;
 

@@ -1,12 +1,4 @@
 //! Shells, which do not use tenure, create, remove and break the same lock folder.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
-
-mod protocols;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -24,6 +16,8 @@ use tenure_file::mkdir::Mkdir;
 use tenure_file::{FileStore, MkdirStore, Options};
 use tenure_host::files::LockProtocol as _;
 use tenure_testkit::{Ask, lock_folder, soon};
+
+use crate::protocols;
 
 const TTL: Duration = Duration::from_secs(60);
 

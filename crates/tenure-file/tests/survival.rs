@@ -1,9 +1,4 @@
 //! G2, G10: the exclusive lock survives kills, torn files, reboots and removed files.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::fs;
 use std::path::Path;
@@ -86,7 +81,7 @@ fn after_a_kill_at_any_time_the_next_claim_is_granted_with_a_larger_token() {
             break;
         }
         assert!(kill < 100 * KILLS, "the workers got it {worked} times only");
-        let mut worker = Process::start("worker", dir.to_str().unwrap());
+        let mut worker = Process::start("survival::worker", dir.to_str().unwrap());
         assert_eq!(worker.report(), "ready");
         std::thread::sleep(chance.time(Duration::from_millis(8)));
         worker.kill();

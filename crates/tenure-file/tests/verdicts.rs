@@ -1,9 +1,4 @@
 //! Every row of the exclusive lock's verdict table: free, alive, dead, remote, not signallable, malformed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -298,7 +293,7 @@ fn as_unprivileged_user(dir: &Path) -> Option<String> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     let mut through = Command::new("setpriv");
     through.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
-    let process = Process::start_through(&mut through, "worker", dir.to_str().unwrap());
+    let process = Process::start_through(&mut through, "verdicts::worker", dir.to_str().unwrap());
     Some(process.report())
 }
 

@@ -1,10 +1,4 @@
 //! The event ledger: appends, recovery from crashes, other programs' files, and checks.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The battery that every store must pass, for claims on the nodes of a ledger, in both dialects.
-#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,10 +1,4 @@
 //! Claims beside other programs: claim files, the documented rule for lock state, reapers, clocks.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -177,7 +171,7 @@ fn thousands_of_random_verbs_under_sigkill_agree_with_the_documented_rule() {
     let mut chance = Chance::from_seed(Chance::seed());
     let start = |seed: u64, times: u64| {
         let job = format!("random {seed} {times} {}", dir.display());
-        Process::start("worker", &job)
+        Process::start("ledger_claims::worker", &job)
     };
     let mut crew: Vec<Process> = (0..8).map(|_| start(chance.next(), 1_000_000)).collect();
     let mut kills = 0;
@@ -221,7 +215,12 @@ fn two_reapers_and_a_renewal_at_once_end_a_claim_at_most_once_and_never_a_renewe
     let dir = dir.path();
     let store = open(dir);
     let mut chance = Chance::from_seed(Chance::seed());
-    let start = || Process::start("worker", &format!("reap 1 0 {}", dir.display()));
+    let start = || {
+        Process::start(
+            "ledger_claims::worker",
+            &format!("reap 1 0 {}", dir.display()),
+        )
+    };
     let mut reapers = [start(), start()];
     for reaper in &reapers {
         assert_eq!(reaper.report(), "ready");

@@ -1,11 +1,5 @@
 //! G10: a process that appends in a tight loop is killed 500 times. Each time the next append succeeds
 //! without intervention, and every event that was reported as appended exists.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,7 +61,10 @@ fn five_hundred_kills_lose_no_event_and_block_no_writer() {
     let kills = scaled(KILLS);
     for kill in 0..kills {
         while crew.len() < 1 + kill % 3 {
-            crew.push(Process::start("worker", dir.to_str().unwrap()));
+            crew.push(Process::start(
+                "ledger_survival::worker",
+                dir.to_str().unwrap(),
+            ));
             assert_eq!(crew.last().unwrap().report(), "ready");
         }
         std::thread::sleep(chance.time(Duration::from_millis(6)));

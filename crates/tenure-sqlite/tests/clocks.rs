@@ -1,9 +1,4 @@
 //! Jumps of the wall clock, restarts of the machine, and power cuts.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! Another program holds the database itself, and its log stays short whatever processes do.
-#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -191,7 +190,12 @@ fn worker() {
 fn eight_processes_shorten_the_log_under_each_other_and_any_of_them_may_be_killed() {
     let (_dir, path, store) = new();
     drop(store);
-    let start = |number: usize| Process::start("worker", &format!("{number} {}", path.display()));
+    let start = |number: usize| {
+        Process::start(
+            "contention::worker",
+            &format!("{number} {}", path.display()),
+        )
+    };
     let mut processes: Vec<Process> = (0..8).map(start).collect();
     for process in &mut processes {
         assert_eq!(process.report(), "done");

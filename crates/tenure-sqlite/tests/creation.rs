@@ -1,9 +1,4 @@
 //! Making a database: at once with others, on top of nothing, and killed in the middle.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -104,7 +99,7 @@ fn many_processes_that_open_a_new_database_at_once_all_succeed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tenure.db");
         let mut processes: Vec<Process> = (0..8)
-            .map(|_| Process::start("worker", path.to_str().unwrap()))
+            .map(|_| Process::start("creation::worker", path.to_str().unwrap()))
             .collect();
         for process in &processes {
             assert_eq!(process.report(), "ready");
@@ -128,7 +123,7 @@ fn a_process_that_is_killed_while_it_makes_a_database_leaves_a_usable_one() {
     for _ in 0..40 {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tenure.db");
-        let mut process = Process::start("worker", path.to_str().unwrap());
+        let mut process = Process::start("creation::worker", path.to_str().unwrap());
         assert_eq!(process.report(), "ready");
         process.tell("go");
         // The first file appears within a millisecond, and the whole takes some.

@@ -1,11 +1,4 @@
 //! No space left: said so, nothing torn, and as good as new once there is space again.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
-
-mod tool;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,6 +10,8 @@ use tenure_core::{Acquired, ErrorKind, Granted, HistoryQuery, Key, Lease, Store,
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, history, process};
+
+use crate::tool;
 
 /// Not a test: what runs where there is little space.
 #[test]
@@ -135,6 +130,6 @@ fn on_a_small_disk(whose: &str) {
     let mut through = unshare();
     mount(&mut through);
     let job = format!("{whose} {}", dir.path().display());
-    let process = Process::start_through(&mut through, "worker", &job);
+    let process = Process::start_through(&mut through, "full_disk::worker", &job);
     assert_eq!(process.report(), "ok");
 }

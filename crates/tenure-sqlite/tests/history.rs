@@ -1,9 +1,4 @@
 //! What is kept of the past, and for how long.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::sync::Arc;
 use std::time::Duration;

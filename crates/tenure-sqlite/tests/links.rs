@@ -1,9 +1,4 @@
 //! One database that goes by two names.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::time::Duration;
 

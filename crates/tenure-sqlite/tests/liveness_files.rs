@@ -1,9 +1,4 @@
 //! The liveness files beside the database, when another program removes them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +43,7 @@ fn a_removed_liveness_file_neither_proves_a_death_nor_hides_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
     let store = open(&path);
-    let mut holder = Process::start("worker", path.to_str().unwrap());
+    let mut holder = Process::start("liveness_files::worker", path.to_str().unwrap());
     assert_eq!(holder.report(), "granted");
     remove_liveness_files(&path);
     let (_, verdict) = store
@@ -89,7 +84,7 @@ fn a_waiter_is_woken_by_the_death_of_a_holder_whose_liveness_file_was_removed() 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
     let store = open(&path);
-    let mut holder = Process::start("worker", path.to_str().unwrap());
+    let mut holder = Process::start("liveness_files::worker", path.to_str().unwrap());
     assert_eq!(holder.report(), "granted");
     let remove = |entry: fs::DirEntry| fs::remove_file(entry.path()).unwrap();
     for entry in fs::read_dir(format!("{}-live", path.display())).unwrap() {

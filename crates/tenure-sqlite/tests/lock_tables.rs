@@ -1,9 +1,4 @@
 //! `task_locks` and `section_locks`, which other programs read and write too.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::time::Duration;
 

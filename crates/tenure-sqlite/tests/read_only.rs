@@ -1,9 +1,4 @@
 //! A database that is opened read-only: the same answers, and not a byte changes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -204,7 +199,7 @@ fn a_database_without_a_log_is_read_and_gets_none() {
 #[test]
 fn a_live_writer_sees_no_difference() {
     let (dir, path) = used();
-    let mut holder = Process::start("worker", &format!("hold {}", path.display()));
+    let mut holder = Process::start("read_only::worker", &format!("hold {}", path.display()));
     assert_eq!(holder.report(), "held");
     let before = listing(dir.path());
     let store = read_only(&path);
@@ -251,7 +246,7 @@ fn every_read_beside_busy_writers_succeeds_and_is_whole() {
     let (_dir, path) = used();
     let writer = open(&path);
     let done = std::sync::atomic::AtomicBool::new(false);
-    let mut look = Process::start("worker", &format!("look {}", path.display()));
+    let mut look = Process::start("read_only::worker", &format!("look {}", path.display()));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
@@ -264,7 +259,7 @@ fn every_read_beside_busy_writers_succeeds_and_is_whole() {
             let granted = words.matches("kind: Granted").count();
             assert!(granted >= 2, "round {round}: {words}");
             look.wait_for_end();
-            look = Process::start("worker", &format!("look {}", path.display()));
+            look = Process::start("read_only::worker", &format!("look {}", path.display()));
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
@@ -424,8 +419,11 @@ fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(folder)).unwrap();
         let before = listing(dir.path());
         let job = format!("look {}", path.display());
-        let process =
-            Process::start_through(&mut process::as_another_user().unwrap(), "worker", &job);
+        let process = Process::start_through(
+            &mut process::as_another_user().unwrap(),
+            "read_only::worker",
+            &job,
+        );
         assert_eq!(process.report(), expected, "log {log}, folder {folder:o}");
         assert_eq!(listing(dir.path()), before, "log {log}, folder {folder:o}");
     }
@@ -433,7 +431,11 @@ fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
     let (_dir, path) = used();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let job = format!("look {}", path.display());
-    let process = Process::start_through(&mut process::as_another_user().unwrap(), "worker", &job);
+    let process = Process::start_through(
+        &mut process::as_another_user().unwrap(),
+        "read_only::worker",
+        &job,
+    );
     let words = process.report();
     assert!(words.starts_with("Io:"), "{words}");
     assert!(words.contains("can't be read"), "{words}");

@@ -1,9 +1,4 @@
 //! What is refused, in which words, and that it stays as it was.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -226,7 +221,7 @@ fn a_database_in_a_folder_that_is_mounted_read_only_is_read_only() {
         r#"mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@""#;
     let mut through = unshare();
     through.args(["sh", "-c", read_only, "sh"]).arg(dir.path());
-    let process = Process::start_through(&mut through, "worker", path.to_str().unwrap());
+    let process = Process::start_through(&mut through, "refusals::worker", path.to_str().unwrap());
     let words = process.report();
     assert!(words.starts_with("ReadOnly:"), "{words}");
     assert_eq!(fs::read(&path).unwrap(), before);
@@ -255,7 +250,8 @@ fn a_database_of_another_user_is_read_only() {
     )
     .unwrap();
     let before = fs::read(&path).unwrap();
-    let process = Process::start_through(&mut setpriv(), "worker", path.to_str().unwrap());
+    let process =
+        Process::start_through(&mut setpriv(), "refusals::worker", path.to_str().unwrap());
     let words = process.report();
     assert!(words.starts_with("ReadOnly:"), "{words}");
     assert_eq!(fs::read(&path).unwrap(), before);

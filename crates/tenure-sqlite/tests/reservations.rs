@@ -1,10 +1,4 @@
 //! Reservations among many others: the index of the store against a scan of all of them, and what is read.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,4 @@
 //! Tenure beside the other program, on its live database.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
-
-mod tool;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +14,8 @@ use tenure_testkit::ask::HOUR;
 use tenure_testkit::limit::{LIMIT, within_limit};
 use tenure_testkit::soon;
 use tool::{Both, Tool, is_busy, task};
+
+use crate::tool;
 
 const SHORT: Duration = Duration::from_millis(20);
 

@@ -1,8 +1,6 @@
 //! The battery on a live database of another program.
-#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
-mod tool;
-
+use crate::tool;
 use tenure_testkit::Subject;
 
 tenure_testkit::battery!(

@@ -3,13 +3,6 @@
 //!
 //! A lease lasts far longer than any holder works, so a late holder is a fault and not a slow
 //! machine. Some do not give theirs back but let it run out, once they are outside.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
-
-mod tool;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,6 +15,8 @@ use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, Witness, process, waiting, witness};
 use tool::Tool;
+
+use crate::tool;
 
 const TASKS: [&str; 3] = ["t1", "t2", "t3"];
 
@@ -152,7 +147,10 @@ impl Crew {
             name: format!("{side:?}-{}", self.started),
             seed: self.chance.next(),
         };
-        Process::start("worker", &serde_json::to_string(&job).unwrap())
+        Process::start(
+            "steroids_contest::worker",
+            &serde_json::to_string(&job).unwrap(),
+        )
     }
 
     /// How often each side was inside: the tool has no tokens.

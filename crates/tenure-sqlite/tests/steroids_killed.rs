@@ -1,11 +1,4 @@
 //! Killed between two commits: what is left, and who comes next.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
-
-mod tool;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +10,8 @@ use tenure_testkit::ask::HOUR;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
 use tool::{Both, Tool, is_busy, task};
+
+use crate::tool;
 
 /// Not a test: a process that holds the task in a name until it is killed, or that takes it and
 /// gives it back again and again.
@@ -42,7 +37,10 @@ fn worker() {
 
 /// A process takes the task in this name, and is killed.
 fn hold_and_die(both: &Both, name: &str) {
-    let mut process = Process::start("worker", &format!("{name} {}", both.path.display()));
+    let mut process = Process::start(
+        "steroids_killed::worker",
+        &format!("{name} {}", both.path.display()),
+    );
     assert_eq!(process.report(), "granted");
     process.kill();
 }
@@ -247,7 +245,7 @@ fn the_next_claim_after_a_kill_is_granted_at_once() {
     let job = format!("churn {}", both.path.display());
     let mut half = Vec::new();
     for _ in 0..KILLS {
-        let mut process = Process::start("worker", &job);
+        let mut process = Process::start("steroids_killed::worker", &job);
         assert_eq!(process.report(), "ready");
         std::thread::sleep(chance.time(Duration::from_millis(4)));
         process.kill();

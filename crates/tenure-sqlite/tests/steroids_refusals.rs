@@ -1,11 +1,4 @@
 //! What is no database of the other program, and what becomes of one while it is in use.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
-
-mod tool;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,6 +14,8 @@ use tenure_testkit::ask::HOUR;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};
 use tool::{Both, Tool, is_busy, task};
+
+use crate::tool;
 
 fn refused(path: &Path) -> StoreError {
     match SqliteStore::open_foreign(path, SqliteOptions::default()) {
@@ -253,7 +248,11 @@ fn a_database_that_may_not_be_written_is_refused_as_such() {
             fs::set_permissions(dir.path(), fs::Permissions::from_mode(folder)).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(file)).unwrap();
             let before = fs::read(&path).unwrap();
-            let process = Process::start_through(&mut setpriv(), "worker", path.to_str().unwrap());
+            let process = Process::start_through(
+                &mut setpriv(),
+                "steroids_refusals::worker",
+                path.to_str().unwrap(),
+            );
             let words = process.report();
             let what = format!("{folder:o} {file:o} {journal}: {words}");
             assert!(words.starts_with("ReadOnly:"), "{what}");

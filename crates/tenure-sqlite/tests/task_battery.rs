@@ -1,5 +1,4 @@
 //! The battery that every task store must pass.
-#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::TaskSubject;

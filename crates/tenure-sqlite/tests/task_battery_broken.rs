@@ -1,10 +1,5 @@
 //! The task battery can fail: task stores that are broken on purpose, each in its own way, fail the
 //! check of the rule that they break.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::panic::catch_unwind;
 use std::path::Path;

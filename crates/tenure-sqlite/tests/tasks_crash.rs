@@ -1,10 +1,4 @@
 //! Runners that are killed at any moment: what they leave agrees, and the others finish it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -284,7 +278,7 @@ fn runners_that_are_killed_at_any_moment_leave_their_tasks_to_the_others() {
         let job =
             |chance: &mut Chance| format!("{} {}", chance.next() >> 1, place.dir.path().display());
         let mut workers: Vec<Process> = (0..4)
-            .map(|_| Process::start("worker", &job(&mut chance)))
+            .map(|_| Process::start("tasks_crash::worker", &job(&mut chance)))
             .collect();
         // Each is killed some moments after it is at work, and followed by another.
         for _ in 0..40 {
@@ -296,7 +290,7 @@ fn runners_that_are_killed_at_any_moment_leave_their_tasks_to_the_others() {
             }
             workers[victim].kill();
             kills += 1;
-            workers[victim] = Process::start("worker", &job(&mut chance));
+            workers[victim] = Process::start("tasks_crash::worker", &job(&mut chance));
             place.agrees();
         }
         // One that does not look like any of them finishes what is left.

@@ -1,10 +1,4 @@
 //! Import and export: all or nothing, the same there and back.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::fmt::Write;
 use std::path::PathBuf;

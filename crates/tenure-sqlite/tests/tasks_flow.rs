@@ -1,13 +1,6 @@
 //! Beginning and ending work: a task's status and its locks, in one step and by the rules.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod world;
-
+use crate::world;
 use tenure_core::task::{Change, Edit, Proof, Runner, TaskStore as _, Withdrawal};
 use tenure_core::{
     Acquired, Binding, EventKind, Granted, HistoryQuery, Key, Status, Store, TaskError, Token,

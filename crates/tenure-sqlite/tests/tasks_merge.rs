@@ -1,12 +1,4 @@
 //! What clones share of their tasks is merged without loss, in any order.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
-
-mod clones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,6 +10,8 @@ use tenure_core::task::{Change, Edit, NewTask, Replica, SectionCopy, Stamped, Ta
 use tenure_core::{Acquired, Priority, Status};
 use tenure_testkit::soon;
 use tenure_testkit::{Chance, Process, process};
+
+use crate::clones;
 
 #[test]
 fn a_value_that_no_clone_could_read_is_refused_and_not_shared() {
@@ -131,7 +125,7 @@ fn a_process_that_is_killed_in_a_merge_leaves_all_of_it_or_nothing() {
     let mut chance = Chance::from_seed(seed);
     let here = CloneDb::new();
     for _ in 0..25 {
-        let mut process = Process::start("worker", here.path().to_str().unwrap());
+        let mut process = Process::start("tasks_merge::worker", here.path().to_str().unwrap());
         assert_eq!(process.report(), "0");
         std::thread::sleep(chance.time(Duration::from_millis(60)));
         process.kill();

@@ -1,12 +1,4 @@
 //! Random stories of runners and their tasks, against a simple model.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
-
-mod world;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,6 +11,8 @@ use tenure_sqlite::SqliteStore;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, history};
 use world::*;
+
+use crate::world;
 
 /// A lease in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

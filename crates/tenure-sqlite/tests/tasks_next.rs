@@ -1,10 +1,4 @@
 //! The best task that is ready: which one, for whom, and who is woken when there is one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -984,7 +978,7 @@ fn worker() {
 
 fn process(world: &World, verb: &str, id: &str) -> Process {
     let job = format!("{}\n{verb}\n{id}", world.path().display());
-    let process = Process::start("worker", &job);
+    let process = Process::start("tasks_next::worker", &job);
     assert_eq!(process.report(), "done");
     process
 }

@@ -1,13 +1,5 @@
 //! Other programs write tasks with plain SQL: the triggers stamp every change, and a clone that merges
 //! later sees it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
-
-mod clones;
 
 use std::time::Duration;
 
@@ -15,6 +7,8 @@ use clones::{CloneDb, at, begin, copy_at, name, times};
 use tenure_core::task::{Change, Edit, Proof, Replica, Stamped, TaskStore as _};
 use tenure_core::{HolderId, Priority, Status, Store, TaskError};
 use tenure_testkit::soon;
+
+use crate::clones;
 
 #[test]
 fn every_field_is_stamped_when_another_program_changes_it() {

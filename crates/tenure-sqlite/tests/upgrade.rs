@@ -1,10 +1,4 @@
 //! A database of version 1 becomes one of today's: with all that is in it, at once or not at all.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -253,7 +247,7 @@ fn eight_processes_that_open_an_old_database_at_once_all_succeed() {
         let old = Old::new(300);
         let before = old.picture();
         let mut processes: Vec<Process> = (0..8)
-            .map(|_| Process::start("worker", old.path().to_str().unwrap()))
+            .map(|_| Process::start("upgrade::worker", old.path().to_str().unwrap()))
             .collect();
         for process in &processes {
             assert_eq!(process.report(), "ready");
@@ -289,7 +283,7 @@ fn a_process_that_is_killed_in_an_upgrade_leaves_either_version_whole() {
         }
         std::fs::write(old.path(), &saved).unwrap();
         let log = PathBuf::from(format!("{}-wal", old.path().display()));
-        let mut process = Process::start("worker", old.path().to_str().unwrap());
+        let mut process = Process::start("upgrade::worker", old.path().to_str().unwrap());
         assert_eq!(process.report(), "ready");
         process.tell("go");
         limit::within_limit("the log to appear", || log.exists());

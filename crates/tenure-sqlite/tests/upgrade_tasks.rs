@@ -1,12 +1,4 @@
 //! Databases of schema 2 to 6 become today's: with every task in them, at once or not at all.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
-
-mod clones;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,6 +12,8 @@ use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Mode, Reap, Store as _
 use tenure_sqlite::{Purpose, SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};
+
+use crate::clones;
 
 const SCHEMAS: [&str; 3] = [
     include_str!("fixtures/schema/1.sql"),
@@ -435,7 +429,7 @@ fn a_process_that_is_killed_in_an_upgrade_leaves_either_version_whole() {
             }
             let _ = std::fs::remove_dir_all(format!("{}-live", path.display()));
             std::fs::write(&path, &saved).unwrap();
-            let mut process = Process::start("upgrader", path.to_str().unwrap());
+            let mut process = Process::start("upgrade_tasks::upgrader", path.to_str().unwrap());
             assert_eq!(process.report(), "ready");
             process.tell("go");
             let log = PathBuf::from(format!("{}-wal", path.display()));

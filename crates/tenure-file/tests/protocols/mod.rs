@@ -1,5 +1,4 @@
 //! Both lock protocols, as another program uses them.
-#![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use std::fs;
 use std::io;

@@ -1,5 +1,4 @@
 //! A clone's database, and what its tests do to it.
-#![allow(dead_code, reason = "each test file uses some of these")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,6 @@
 //! The other program: a copy of its database, and the SQL that it runs there.
 //!
 //! Nothing here is tenure's: what the tool thinks of a row is the judgement on tenure's rows.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file is a crate of its own and uses its own part of this"
-)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +20,7 @@ const CHANGED: &str = "
     INSERT INTO tasks (id, title, section_id) VALUES ('t1', 'One', 's1'), ('t2', 'Two', 's1'), ('t3', 'Three', 's1');";
 
 /// A copy of the tool's database in this folder, made by the first process.
-pub fn database(folder: &Path) -> PathBuf {
+pub(crate) fn database(folder: &Path) -> PathBuf {
     let path = folder.join("steroids.db");
     if !path.exists() {
         let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steroids.db");
@@ -48,24 +38,24 @@ pub fn database(folder: &Path) -> PathBuf {
 }
 
 /// Tenure on that database.
-pub fn tenure(path: &Path) -> SqliteStore {
+pub(crate) fn tenure(path: &Path) -> SqliteStore {
     SqliteStore::open_foreign(path, SqliteOptions::default()).unwrap()
 }
 
 /// A key.
-pub fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::parse(name).unwrap()
 }
 
 /// One runner of the tool.
-pub struct Tool {
-    pub db: Connection,
-    pub runner: String,
+pub(crate) struct Tool {
+    pub(crate) db: Connection,
+    pub(crate) runner: String,
 }
 
 impl Tool {
     /// As the tool opens its database.
-    pub fn at(path: &Path, runner: &str) -> Self {
+    pub(crate) fn at(path: &Path, runner: &str) -> Self {
         let db = Connection::open(path).unwrap();
         db.busy_timeout(Duration::from_secs(5)).unwrap();
         db.execute_batch("PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL")
@@ -77,7 +67,7 @@ impl Tool {
     }
 
     /// Takes a task's lock for so long: inserts it, or takes over one that has expired.
-    pub fn acquire(&mut self, task: &str, ttl: Duration) -> bool {
+    pub(crate) fn acquire(&mut self, task: &str, ttl: Duration) -> bool {
         let tx = self
             .db
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -113,7 +103,7 @@ impl Tool {
     }
 
     /// Moves the end of its lock; all times are of the second form afterwards.
-    pub fn heartbeat(&self, task: &str, ttl: Duration) -> bool {
+    pub(crate) fn heartbeat(&self, task: &str, ttl: Duration) -> bool {
         let changed = self.db.execute(
             "UPDATE task_locks SET acquired_at = strftime('%Y-%m-%dT%H:%M:%fZ', acquired_at),
              heartbeat_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), expires_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?1)
@@ -124,19 +114,19 @@ impl Tool {
     }
 
     /// Gives its lock back.
-    pub fn release(&self, task: &str) -> bool {
+    pub(crate) fn release(&self, task: &str) -> bool {
         let sql = "DELETE FROM task_locks WHERE task_id = ?1 AND runner_id = ?2";
         self.db.execute(sql, params![task, self.runner]).unwrap() == 1
     }
 
     /// Removes what has expired.
-    pub fn cleanup(&self) -> usize {
+    pub(crate) fn cleanup(&self) -> usize {
         let sql = "DELETE FROM task_locks WHERE expires_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
         self.db.execute(sql, []).unwrap()
     }
 
     /// The holder of a lock, as the tool sees it: an expired lock has none.
-    pub fn holder(&self, task: &str) -> Option<String> {
+    pub(crate) fn holder(&self, task: &str) -> Option<String> {
         self.db
             .query_row(
                 "SELECT runner_id FROM task_locks
@@ -149,12 +139,12 @@ impl Tool {
     }
 
     /// Any SQL at all.
-    pub fn sql(&self, text: &str) {
+    pub(crate) fn sql(&self, text: &str) {
         self.db.execute_batch(text).unwrap();
     }
 
     /// One value.
-    pub fn ask<T: rusqlite::types::FromSql>(&self, text: &str) -> T {
+    pub(crate) fn ask<T: rusqlite::types::FromSql>(&self, text: &str) -> T {
         self.db.query_row(text, [], |row| row.get(0)).unwrap()
     }
 }
@@ -164,21 +154,21 @@ fn seconds(time: Duration) -> String {
 }
 
 /// The tool's database, a runner of the tool, and tenure.
-pub struct Both {
-    pub dir: TempDir,
-    pub path: PathBuf,
-    pub tool: Tool,
-    pub store: SqliteStore,
+pub(crate) struct Both {
+    pub(crate) dir: TempDir,
+    pub(crate) path: PathBuf,
+    pub(crate) tool: Tool,
+    pub(crate) store: SqliteStore,
 }
 
 impl Both {
     /// A runner called `coder`, and tenure.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_journal("WAL")
     }
 
     /// The same where the tool keeps another kind of journal.
-    pub fn with_journal(mode: &str) -> Self {
+    pub(crate) fn with_journal(mode: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = database(dir.path());
         Connection::open(&path)
@@ -189,7 +179,7 @@ impl Both {
     }
 
     /// The same in a folder that may have the tool's database already.
-    pub fn in_folder(dir: TempDir) -> Self {
+    pub(crate) fn in_folder(dir: TempDir) -> Self {
         let path = database(dir.path());
         Self {
             tool: Tool::at(&path, "coder"),
@@ -200,29 +190,29 @@ impl Both {
     }
 
     /// The database of ours that is beside the tool's.
-    pub fn side(&self) -> Connection {
+    pub(crate) fn side(&self) -> Connection {
         Connection::open(self.dir.path().join("steroids.db-tenure")).unwrap()
     }
 
     /// What tenure tells of the past.
-    pub fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         self.store
             .history(&HistoryQuery::default(), soon())
             .unwrap()
     }
 
     /// How many tasks are locked, as the tool sees it.
-    pub fn rows(&self) -> i64 {
+    pub(crate) fn rows(&self) -> i64 {
         self.tool.ask("SELECT count(*) FROM task_locks")
     }
 }
 
 /// The task that most tests are about.
-pub fn task() -> Key {
+pub(crate) fn task() -> Key {
     key("task:t1")
 }
 
 /// Whether a claim was refused.
-pub fn is_busy(asked: &Acquired) -> bool {
+pub(crate) fn is_busy(asked: &Acquired) -> bool {
     matches!(asked, Acquired::Busy(_))
 }

@@ -1,14 +1,4 @@
 //! A database with its own time, and runners who share its tasks.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file is a crate of its own and uses its own part of this"
-)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +13,18 @@ use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::FakeClock;
 use tenure_testkit::soon;
 
-pub const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// A database with its own time, and another program's connection to it.
-pub struct World {
-    pub dir: TempDir,
-    pub clock: Arc<FakeClock>,
-    pub store: SqliteStore,
-    pub foreign: Connection,
+pub(crate) struct World {
+    pub(crate) dir: TempDir,
+    pub(crate) clock: Arc<FakeClock>,
+    pub(crate) store: SqliteStore,
+    pub(crate) foreign: Connection,
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(FakeClock::booted("first boot"));
         let path = dir.path().join("tenure.db");
@@ -51,7 +41,7 @@ impl World {
     }
 
     /// Another process's view of the same database: dropped, that process is dead.
-    pub fn other(&self) -> SqliteStore {
+    pub(crate) fn other(&self) -> SqliteStore {
         let options = SqliteOptions {
             clock: self.clock.clone(),
             ..SqliteOptions::default()
@@ -59,20 +49,20 @@ impl World {
         SqliteStore::open(&self.dir.path().join("tenure.db"), options).unwrap()
     }
 
-    pub fn sql(&self, text: &str) {
+    pub(crate) fn sql(&self, text: &str) {
         self.foreign.execute_batch(text).unwrap();
     }
 
-    pub fn ask<T: rusqlite::types::FromSql>(&self, text: &str) -> T {
+    pub(crate) fn ask<T: rusqlite::types::FromSql>(&self, text: &str) -> T {
         self.foreign.query_row(text, [], |row| row.get(0)).unwrap()
     }
 
-    pub fn section(&self, name: &str) -> String {
+    pub(crate) fn section(&self, name: &str) -> String {
         self.store.add_section(name, soon()).unwrap().id
     }
 
     /// Adds a task, a millisecond after the one before.
-    pub fn task(&self, title: &str, section: Option<&str>, depends_on: &[&str]) -> String {
+    pub(crate) fn task(&self, title: &str, section: Option<&str>, depends_on: &[&str]) -> String {
         self.clock.pass(Duration::from_millis(1));
         let task = NewTask {
             title: title.into(),
@@ -84,12 +74,12 @@ impl World {
         self.store.add_task(&task, soon()).unwrap().id
     }
 
-    pub fn status(&self, id: &str) -> Status {
+    pub(crate) fn status(&self, id: &str) -> Status {
         self.store.find_task(id, soon()).unwrap().status
     }
 
     /// The holder of a key, if it is held.
-    pub fn holder(&self, key: &str) -> Option<String> {
+    pub(crate) fn holder(&self, key: &str) -> Option<String> {
         let found = self
             .store
             .inspect(&Key::parse(key).unwrap(), soon())
@@ -101,22 +91,22 @@ impl World {
             .then(|| lease.holder.id.to_string())
     }
 
-    pub fn holds_section(&self, id: &str) -> Option<String> {
+    pub(crate) fn holds_section(&self, id: &str) -> Option<String> {
         self.holder(&format!("section:{id}"))
     }
 
-    pub fn holds_task(&self, id: &str) -> Option<String> {
+    pub(crate) fn holds_task(&self, id: &str) -> Option<String> {
         self.holder(&format!("task:{id}"))
     }
 
-    pub fn force(&self, key: &str) {
+    pub(crate) fn force(&self, key: &str) {
         let admin = HolderId::parse("admin").unwrap();
         let key = Key::parse(key).unwrap();
         let _ = self.store.force(&key, None, &admin, None, soon()).unwrap();
     }
 
     /// All that a refusal must leave as it is.
-    pub fn picture(&self) -> String {
+    pub(crate) fn picture(&self) -> String {
         self.ask(
             "SELECT (SELECT group_concat(concat_ws('|', id, status, section_id, blockers, not_before, attempts,
              last_error, runner, token, lost, updated_at), char(10)) FROM tasks) || (SELECT coalesce(group_concat(
@@ -127,7 +117,7 @@ impl World {
 
 /// Ends the process that has this store open, as far as other processes can tell: its liveness lock is
 /// free.
-pub fn die(world: &World, store: SqliteStore) {
+pub(crate) fn die(world: &World, store: SqliteStore) {
     let lock = store
         .this_process()
         .unwrap()
@@ -147,12 +137,12 @@ pub fn die(world: &World, store: SqliteStore) {
     .unwrap();
 }
 
-pub fn name(text: &str) -> Proof {
+pub(crate) fn name(text: &str) -> Proof {
     Proof::Name(HolderId::parse(text).unwrap())
 }
 
 /// A runner with a name of its own and leases that live by themselves.
-pub fn detached(name: &str) -> Runner {
+pub(crate) fn detached(name: &str) -> Runner {
     Runner {
         holder: Holder {
             id: HolderId::parse(name).unwrap(),
@@ -173,7 +163,7 @@ pub fn detached(name: &str) -> Runner {
 }
 
 /// A runner that lives with the process which has this store open.
-pub fn living(store: &SqliteStore, name: &str) -> Runner {
+pub(crate) fn living(store: &SqliteStore, name: &str) -> Runner {
     let binding = store.this_process().unwrap();
     let mut runner = detached(name);
     runner.holder.binding = binding.clone();
@@ -182,43 +172,43 @@ pub fn living(store: &SqliteStore, name: &str) -> Runner {
 }
 
 /// The same, in the queue.
-pub fn waiting(store: &SqliteStore, mut runner: Runner) -> Runner {
+pub(crate) fn waiting(store: &SqliteStore, mut runner: Runner) -> Runner {
     runner.asker = store.this_process().unwrap();
     runner.patience = Patience::Queue;
     runner
 }
 
-pub fn started(answer: Acquired<Started>) -> Started {
+pub(crate) fn started(answer: Acquired<Started>) -> Started {
     match answer {
         Acquired::Granted(started) => started,
         other => panic!("it should be started: {other:?}"),
     }
 }
 
-pub fn begin(world: &World, id: &str, runner: &Runner) -> Started {
+pub(crate) fn begin(world: &World, id: &str, runner: &Runner) -> Started {
     started(world.store.start(id, runner, soon()).unwrap())
 }
 
 /// Which key a start is refused for.
-pub fn busy(answer: Acquired<Started>) -> String {
+pub(crate) fn busy(answer: Acquired<Started>) -> String {
     match answer {
         Acquired::Busy(busy) => busy.key.as_str().to_owned(),
         other => panic!("it should be busy: {other:?}"),
     }
 }
 
-pub fn found(answer: Acquired<Started>) -> Option<String> {
+pub(crate) fn found(answer: Acquired<Started>) -> Option<String> {
     match answer {
         Acquired::Granted(started) => Some(started.task.id.clone()),
         _ => None,
     }
 }
 
-pub fn next(world: &World, runner: &Runner) -> Option<String> {
+pub(crate) fn next(world: &World, runner: &Runner) -> Option<String> {
     found(world.store.next(runner, soon()).unwrap())
 }
 
-pub fn finish(world: &World, id: &str, by: &str) {
+pub(crate) fn finish(world: &World, id: &str, by: &str) {
     world
         .store
         .change(
@@ -232,14 +222,14 @@ pub fn finish(world: &World, id: &str, by: &str) {
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     None,
     Locked,
     Superseded,
 }
 
 /// Tries a change, and sees to it that a refused one leaves everything as it was.
-pub fn attempt(world: &World, id: &str, proof: &Proof, change: &Change) -> Refusal {
+pub(crate) fn attempt(world: &World, id: &str, proof: &Proof, change: &Change) -> Refusal {
     let before = world.picture();
     match world
         .store
@@ -257,5 +247,5 @@ pub fn attempt(world: &World, id: &str, proof: &Proof, change: &Change) -> Refus
     }
 }
 
-pub const RECOUNT: &str = "SELECT count(*) FROM tasks t WHERE blockers != (SELECT count(*) FROM task_dependencies d
+pub(crate) const RECOUNT: &str = "SELECT count(*) FROM tasks t WHERE blockers != (SELECT count(*) FROM task_dependencies d
     JOIN tasks o ON o.id = d.depends_on WHERE d.task_id = t.id AND o.status NOT IN ('completed', 'skipped'))";
