@@ -212,6 +212,23 @@ fn nothing_planted_in_the_place_of_the_daemons_and_the_syncs_files_is_followed_o
 }
 
 #[test]
+fn what_is_planted_where_a_lock_is_moved_to_does_not_become_the_lock() {
+    let shared = Shared::new();
+    let run = "run --store exclusive:. database --no-wait -- true";
+    shared.run(run).exits(0);
+    let before = shared.picture();
+    for what in [Planted::Link, Planted::SecondName, Planted::Sparse] {
+        let aside = shared.project.path(".exclusive-lock-tenure/aside");
+        shared.plant(what, &aside);
+        shared.run(run).exits(0);
+        assert!(!shared.project.path(".exclusive-lock").exists(), "{what:?}");
+        assert!(aside.symlink_metadata().is_err(), "{what:?}");
+        assert_eq!(shared.picture(), before, "{what:?}");
+        shared.run("exclusive status --dir .").exits(0);
+    }
+}
+
+#[test]
 fn nothing_planted_in_the_place_of_a_lock_files_records_is_followed_or_waited_for() {
     for (store, key, sidecar) in [
         ("exclusive:.", "database", ".exclusive-lock-tenure"),

