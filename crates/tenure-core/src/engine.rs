@@ -119,9 +119,11 @@ pub trait Look {
         16
     }
 
-    /// How many tickets for this key rank before `rank`, and how many there are.
-    fn count_tickets(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), Self::Error> {
-        let tickets = self.tickets(key)?;
+    /// How many waiters for this key rank before `rank`, and how many there are: those that have not given up their turn,
+    /// as stored.
+    fn count_waiters(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), Self::Error> {
+        let mut tickets = self.tickets(key)?;
+        tickets.retain(|waiter| waiter.presence == Presence::Here);
         let before = tickets.iter().filter(|waiter| waiter.rank() < rank);
         Ok((before.count(), tickets.len()))
     }
@@ -146,6 +148,9 @@ pub trait Look {
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         waiter.seen
     }
+
+    /// How long the ticket of a waiter that is away is kept; see [`Waiter::forgotten`].
+    fn grace(&self) -> Duration;
 
     /// The rules to decide by.
     fn rules(&self) -> &Rules {
@@ -385,9 +390,6 @@ pub trait Step: Look {
 
     /// Wakes a process once the step is committed, if it can be woken.
     fn wake(&mut self, holder: &Holder);
-
-    /// How long the ticket of an interrupted waiter is kept.
-    fn grace(&self) -> Duration;
 
     /// Records that the claimant was heard now: what [`Look::heard`] answers from here on.
     fn hear(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Self::Error> {

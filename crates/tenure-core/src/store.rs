@@ -298,6 +298,9 @@ pub struct Snapshot {
     pub leases: Vec<(Lease, Verdict)>,
     /// The waiters, in order.
     pub queue: Vec<Waiter>,
+    /// Tickets that no longer count: their waiters were away for longer than the grace period. The next claim that queues
+    /// drops them, and so does [`Store::reap`].
+    pub forgotten: Vec<Waiter>,
     /// What can't be understood in these records, as sentences that quote it.
     pub problems: Vec<String>,
     /// The state that was seen.
@@ -313,6 +316,11 @@ impl Snapshot {
     /// Whether the key is neither held nor waited for.
     pub fn is_idle(&self) -> bool {
         self.leases.is_empty() && self.queue.is_empty()
+    }
+
+    /// Whether the store has a lease or a ticket of this key, even one that no longer counts.
+    pub fn is_on_record(&self) -> bool {
+        !self.is_idle() || !self.forgotten.is_empty()
     }
 
     /// The leases that have ended, with the proof.

@@ -483,6 +483,10 @@ impl Look for EtcdStep<'_> {
         Ok(self.records(key)?.problems.clone())
     }
 
+    fn grace(&self) -> Duration {
+        self.store.options.queue_grace
+    }
+
     /// A waiter whose session is there is heard: its process keeps the session alive.
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         let here = waiter.presence == Presence::Here

@@ -477,7 +477,7 @@ impl EtcdStore {
         let mut snapshots = Vec::new();
         for key in keys {
             let snapshot = inspect(&mut step, &key).map_err(only_store)?;
-            if !snapshot.is_idle() || !snapshot.problems.is_empty() {
+            if snapshot.is_on_record() || !snapshot.problems.is_empty() {
                 snapshots.push(Snapshot {
                     revision: self.revision(revision),
                     ..snapshot

@@ -95,6 +95,10 @@ impl<P: LockProtocol> Look for FileStep<'_, P> {
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         self.picture.heard(waiter)
     }
+
+    fn grace(&self) -> Duration {
+        self.picture.grace()
+    }
 }
 
 impl<P: LockProtocol> Step for FileStep<'_, P> {
@@ -186,10 +190,6 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
     fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), StoreError> {
         self.picture.store.presence.beat();
         Ok(())
-    }
-
-    fn grace(&self) -> Duration {
-        self.picture.store.options.queue_grace
     }
 }
 

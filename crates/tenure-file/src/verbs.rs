@@ -93,7 +93,7 @@ impl<P: LockProtocol> EngineStore for FileStore<P> {
         let (only, revision) = self.read(by, |picture| engine::inspect(picture, self.key()))?;
         let only = Snapshot { revision, ..only };
         Ok(Some(only)
-            .filter(|only| !only.is_idle())
+            .filter(Snapshot::is_on_record)
             .into_iter()
             .collect())
     }

@@ -263,4 +263,8 @@ impl<P: LockProtocol> Look for Picture<'_, P> {
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         self.store.presence.heard(waiter, self.now())
     }
+
+    fn grace(&self) -> Duration {
+        self.store.options.queue_grace
+    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Acquired, HistoryQuery, Key, Store, Token};
-use tenure_file::{Disk, ExclusiveStore, Options};
+use tenure_file::{Disk, ExclusiveStore, MkdirStore, Options};
 use tenure_host::identity;
+use tenure_testkit::checks::grace;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process, soon};
 
 const NO_PROCESS: u32 = i32::MAX as u32;
@@ -170,6 +171,21 @@ fn tokens_grow_whatever_file_is_removed() {
             let _ = store.release(&lease.grant(), soon()).unwrap();
         }
     }
+}
+
+#[test]
+fn reads_leave_out_a_waiter_after_its_grace() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(FakeClock::booted("one"));
+    let options = || Options {
+        clock: clock.clone(),
+        ..options()
+    };
+    let file = || ExclusiveStore::open(dir.path(), options()).unwrap();
+    grace::reads_leave_out_a_waiter_after_its_grace(&file(), &file(), &key(), &clock);
+    let folder = || MkdirStore::open(&dir.path().join("lock"), options()).unwrap();
+    let board = Key::parse("board").unwrap();
+    grace::reads_leave_out_a_waiter_after_its_grace(&folder(), &folder(), &board, &clock);
 }
 
 #[test]

@@ -312,7 +312,7 @@ impl EngineStore for LedgerStore {
             let mut all = Vec::new();
             for node in view.all_nodes()? {
                 let snapshot = engine::inspect(view, node.key())?;
-                if !snapshot.is_idle() {
+                if snapshot.is_on_record() {
                     let revision = view.revision(&node)?;
                     all.push(Snapshot {
                         revision,

@@ -17,6 +17,7 @@ use tenure_core::{
 use tenure_host::HostClock;
 use tenure_ledger::{Dialect, Ledger, LedgerStore};
 use tenure_ledger::{Disk, Options};
+use tenure_testkit::checks::grace;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
 
@@ -550,6 +551,21 @@ fn claims_and_renewals_do_not_starve_beside_programs_that_append_all_the_time() 
     let verified = store.ledger().verify().unwrap();
     assert!(verified.is_sound(), "{:?}", verified.findings.first());
     assert!(verified.events > 100, "{} events", verified.events);
+}
+
+#[test]
+fn reads_leave_out_a_waiter_after_its_grace() {
+    let dir = tempfile::tempdir().unwrap();
+    Ledger::init(dir.path(), Dialect::Documented, options()).unwrap();
+    let clock = Arc::new(FakeClock::booted("one"));
+    let open = || {
+        let options = Options {
+            clock: clock.clone(),
+            ..options()
+        };
+        any_ttl(LedgerStore::open(dir.path(), options).unwrap())
+    };
+    grace::reads_leave_out_a_waiter_after_its_grace(&open(), &open(), &key("1"), &clock);
 }
 
 #[test]

@@ -388,6 +388,7 @@ impl SqliteStore {
             db: &tx,
             presence: &self.presence,
             now: &now,
+            grace: self.options.queue_grace,
             tables,
         };
         if tables == LockTables::Attached {
@@ -399,7 +400,6 @@ impl SqliteStore {
                 age: self.options.history_age,
                 events: self.options.history_events,
             },
-            grace: self.options.queue_grace,
             reserve,
             rings: Vec::new(),
         };
@@ -529,6 +529,7 @@ impl SqliteStore {
             db: tx,
             presence: &self.presence,
             now: &now,
+            grace: self.options.queue_grace,
             tables: self.tables(),
         })?;
         Ok((answer, self.revision(self.others(tx)?, commits)))

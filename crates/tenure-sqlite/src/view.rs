@@ -23,6 +23,7 @@ pub struct ReadTransaction<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) presence: &'a LocalPresence,
     pub(crate) now: &'a Moment,
+    pub(crate) grace: Duration,
     /// Where the lock tables are.
     pub(crate) tables: LockTables,
 }
@@ -209,10 +210,10 @@ impl Look for ReadTransaction<'_> {
         }
     }
 
-    fn count_tickets(&mut self, key: &Key, rank: Rank) -> rusqlite::Result<(usize, usize)> {
+    fn count_waiters(&mut self, key: &Key, rank: Rank) -> rusqlite::Result<(usize, usize)> {
         let (order, ticket) = rows::rank(rank);
         let count = "SELECT count(*) FILTER (WHERE (rank, ticket) < (?2, ?3)), count(*)
-            FROM tickets WHERE key = ?1";
+            FROM tickets WHERE key = ?1 AND NOT parked";
         self.db
             .prepare_cached(count)?
             .query_row((key.as_str(), order, ticket), |row| {
@@ -235,6 +236,10 @@ impl Look for ReadTransaction<'_> {
 
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         self.presence.heard(waiter, self.now)
+    }
+
+    fn grace(&self) -> Duration {
+        self.grace
     }
 }
 
@@ -433,7 +438,7 @@ impl ReadTransaction<'_> {
         Ok(false)
     }
 
-    /// Every key that is held or waited for.
+    /// Every key that has a lease or a ticket.
     pub(crate) fn all(&self) -> rusqlite::Result<Vec<Snapshot>> {
         let mut whole = WholeStore {
             reader: *self,
@@ -488,7 +493,7 @@ impl ReadTransaction<'_> {
         let mut snapshots = Vec::new();
         for key in keys {
             let snapshot = engine::inspect(&mut whole, &key)?;
-            if !snapshot.is_idle() {
+            if snapshot.is_on_record() {
                 snapshots.push(snapshot);
             }
         }
@@ -529,5 +534,9 @@ impl Look for WholeStore<'_> {
 
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         self.reader.presence.heard(waiter, self.reader.now)
+    }
+
+    fn grace(&self) -> Duration {
+        self.reader.grace
     }
 }

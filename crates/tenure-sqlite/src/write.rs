@@ -79,7 +79,6 @@ pub(crate) struct TokenReserve {
 pub struct WriteTransaction<'a> {
     pub(crate) reader: ReadTransaction<'a>,
     pub(crate) history_limits: HistoryLimits,
-    pub(crate) grace: Duration,
     pub(crate) reserve: TokenReserve,
     /// The processes to wake once it is committed.
     pub(crate) rings: Vec<LivenessId>,
@@ -136,8 +135,8 @@ impl Look for WriteTransaction<'_> {
         Ok(self.reader.some_tickets(key, part)?)
     }
 
-    fn count_tickets(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), TransactionError> {
-        Ok(self.reader.count_tickets(key, rank)?)
+    fn count_waiters(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), TransactionError> {
+        Ok(self.reader.count_waiters(key, rank)?)
     }
 
     fn probe(&mut self, waiter: &Holder) -> Liveness {
@@ -154,6 +153,10 @@ impl Look for WriteTransaction<'_> {
 
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         self.reader.heard(waiter)
+    }
+
+    fn grace(&self) -> Duration {
+        self.reader.grace
     }
 }
 
@@ -365,10 +368,6 @@ impl Step for WriteTransaction<'_> {
     fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), TransactionError> {
         self.reader.presence.beat();
         Ok(())
-    }
-
-    fn grace(&self) -> Duration {
-        self.grace
     }
 }
 

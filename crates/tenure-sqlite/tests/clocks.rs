@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{Acquired, Fenced, Key, Lease, Mode, Reason, Renewed, Store, Token, Verdict};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_testkit::checks::grace;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, FakeClock};
 
@@ -145,6 +146,14 @@ fn a_ticket_of_an_earlier_boot_blocks_no_waiter() {
     let _ = store.release(&lease.grant(), soon()).unwrap();
     let (_, reason) = Ask::new(&key, "newcomer").granted_for(&machine.open());
     assert_eq!(reason, Reason::AcquiredNew);
+}
+
+#[test]
+fn reads_leave_out_a_waiter_after_its_grace() {
+    let machine = Machine::new();
+    let (store, waiter) = (machine.open(), machine.open());
+    let (key, clock) = (key("build"), &machine.clock);
+    grace::reads_leave_out_a_waiter_after_its_grace(&store, &waiter, &key, clock);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 pub mod crash;
 pub mod deadlock;
 pub mod expired_holder;
+pub mod grace;
 pub mod interrupted;
 pub mod modes;
 pub mod one_holder;

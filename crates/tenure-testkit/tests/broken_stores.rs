@@ -156,6 +156,7 @@ impl Store for LockFile {
             key: key.clone(),
             leases: vec![],
             queue: vec![],
+            forgotten: vec![],
             problems: vec![],
             revision: Revision(0),
         })

@@ -203,6 +203,10 @@ impl Look for MemoryStep<'_> {
             last.max(waiter.seen)
         })
     }
+
+    fn grace(&self) -> Duration {
+        GRACE
+    }
 }
 
 impl Step for MemoryStep<'_> {
@@ -274,10 +278,6 @@ impl Step for MemoryStep<'_> {
             self.woken.insert(session.clone());
         }
     }
-
-    fn grace(&self) -> Duration {
-        GRACE
-    }
 }
 
 impl EngineStore for MemoryStore {
@@ -330,7 +330,7 @@ impl EngineStore for MemoryStore {
         let keys: Vec<Key> = lock(&self.shared).keys.keys().cloned().collect();
         let inspect = |key| Store::inspect(self, key, by);
         let mut snapshots = keys.iter().map(inspect).collect::<Result<Vec<_>, _>>()?;
-        snapshots.retain(|snapshot| !snapshot.is_idle());
+        snapshots.retain(Snapshot::is_on_record);
         Ok(snapshots)
     }
 

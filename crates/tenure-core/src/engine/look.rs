@@ -33,6 +33,17 @@ pub(super) fn is_here<L: Look>(look: &mut L, waiter: &Waiter) -> bool {
         && is_alive(look, &waiter.holder)
 }
 
+/// Whether a ticket no longer counts, and the next claim that queues drops it: its grace period has ended, or it can't be
+/// resumed, because its waiter is dead and has a generated name. `waiter` is as [`queue`] returns it.
+pub(super) fn is_forgotten<L: Look>(look: &mut L, waiter: &Waiter) -> bool {
+    let grace = look.grace();
+    let never_again =
+        waiter.presence == Presence::Away && !waiter.named && !is_alive(look, &waiter.holder);
+    never_again
+        || waiter.forgotten(look.now(), grace)
+            && heard_now(look, waiter).forgotten(look.now(), grace)
+}
+
 /// The queue of a key, in order, with each waiter's presence. It probes only as many waiters as it takes to
 /// find whose turn it is, and those with the claimant's name; the others count as present if they have
 /// not given up their turn.
@@ -144,10 +155,14 @@ pub fn fence<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<Fenced, L
 /// The store's records of a key. The store fills in the revision.
 pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
     let leases = look.leases(key)?;
+    let (forgotten, queue) = queue(look, key, None)?
+        .into_iter()
+        .partition(|waiter| is_forgotten(look, waiter));
     Ok(Snapshot {
         key: key.clone(),
         leases: judged(look, leases),
-        queue: queue(look, key, None)?,
+        queue,
+        forgotten,
         problems: look.problems(key)?,
         revision: Revision::default(),
     })
@@ -339,6 +354,10 @@ mod tests {
             };
             self.probes_left = left;
             Liveness::Running
+        }
+
+        fn grace(&self) -> Duration {
+            Duration::from_secs(600)
         }
     }
 

@@ -102,7 +102,7 @@ pub trait EngineStore: Send + Sync {
         }
     }
 
-    /// Every key that is held or waited for, by name.
+    /// Every key that has a lease or a ticket, by name; see [`Snapshot::is_on_record`].
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
     /// The result of [`Store::history`].
@@ -393,7 +393,9 @@ impl<S: EngineStore> Store for S {
     }
 
     fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        self.snapshots(by)
+        let mut snapshots = self.snapshots(by)?;
+        snapshots.retain(|snapshot| !snapshot.is_idle() || !snapshot.problems.is_empty());
+        Ok(snapshots)
     }
 
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {

@@ -12,7 +12,7 @@ use crate::path_pattern::Budget;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
 
 use super::Step;
-use super::look::{heard_now, is_alive, is_here, standing};
+use super::look::{is_forgotten, is_here, standing};
 use super::path_waits::WaitsForPaths;
 use super::window::{first_waiter, first_waiters, from_ticket, others};
 
@@ -310,20 +310,14 @@ pub(super) fn take_ticket_with<S: Step>(
     Ok((taken, rank))
 }
 
-/// Drops tickets whose grace period has ended, and those that can't be resumed: the tickets of dead waiters
-/// with a generated name.
+/// Drops the tickets that no longer count.
 pub(super) fn drop_forgotten<S: Step>(
     step: &mut S,
     key: &Key,
     queue: &[Waiter],
 ) -> Result<(), S::Error> {
-    let grace = step.grace();
     for waiter in queue {
-        let never_again =
-            waiter.presence == Presence::Away && !waiter.named && !is_alive(step, &waiter.holder);
-        let forgotten = waiter.forgotten(step.now(), grace)
-            && heard_now(step, waiter).forgotten(step.now(), grace);
-        if never_again || forgotten {
+        if is_forgotten(step, waiter) {
             step.remove_ticket(key, waiter.ticket)?;
         }
     }

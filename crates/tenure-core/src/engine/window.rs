@@ -31,12 +31,14 @@
 //! A neighbour search is bounded. If all that it finds are absent, a waiter further away is watched or
 //! misses its wake-up, and notices at its next poll.
 
+use std::collections::BTreeSet;
+
 use crate::claim::Claim;
 use crate::decide::{self, ClaimTicket, LeftOut, View};
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::mode::Mode;
-use crate::queue::{Rank, Ticket, Waiter};
+use crate::queue::{Presence, Rank, Ticket, Waiter};
 use crate::verdict::Liveness;
 
 use super::look::{Probe, add_leases, is_here, leases_near, settle, standing};
@@ -79,6 +81,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         1
     };
     let (mut queue, whole) = front(look, key, look.window() + 1, present)?;
+    let mut in_line = InLine::default();
     if !whole {
         queue.extend(look.some_tickets(key, Part::Of(asker))?);
         if selects(mode) {
@@ -93,6 +96,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
     } else {
         Probe::First
     };
+    in_line.add(&queue);
     settle(look, &mut queue, Some(asker), mode, probe);
     let mut view = View {
         leases,
@@ -102,19 +106,22 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
     if !whole {
         let (ticket, _) = decide::position(look.now(), &view, claim);
         if ticket == ClaimTicket::New {
-            view.queue.extend(look.some_tickets(key, Part::Newest)?);
+            let newest = look.some_tickets(key, Part::Newest)?;
+            in_line.add(&newest);
+            view.queue.extend(newest);
         }
         let rank = decide::rank(look.now(), &view, claim, ticket);
         let limit = neighbours(look);
-        let before = look.some_tickets(key, Part::Before(rank, limit))?;
-        let after = look.some_tickets(key, Part::After(rank, limit))?;
-        view.queue.extend(before.into_iter().chain(after));
+        let mut near = look.some_tickets(key, Part::Before(rank, limit))?;
+        near.extend(look.some_tickets(key, Part::After(rank, limit))?);
         if selects(mode) {
             let against = Part::AgainstBefore(mode, rank, limit);
-            view.queue.extend(look.some_tickets(key, against)?);
+            near.extend(look.some_tickets(key, against)?);
         }
+        in_line.add(&near);
+        view.queue.extend(near);
         settle(look, &mut view.queue, Some(asker), mode, probe);
-        view.left_out = left_out(look, key, &view.queue, rank)?;
+        view.left_out = in_line.left_out(look, key, rank)?;
     }
     Ok(view)
 }
@@ -186,6 +193,8 @@ fn view_of_free_slot<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View
     }
     queue.extend(look.some_tickets(key, Part::Of(asker))?);
     queue.extend(look.some_tickets(key, Part::Newest)?);
+    let mut in_line = InLine::default();
+    in_line.add(&queue);
     settle(look, &mut queue, Some(asker), mode, Probe::First);
     let mut view = View {
         leases,
@@ -194,11 +203,11 @@ fn view_of_free_slot<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View
     };
     let (ticket, _) = decide::position(look.now(), &view, claim);
     let rank = decide::rank(look.now(), &view, claim, ticket);
-    let (before, _) = look.count_tickets(key, rank)?;
+    let (before, _) = look.count_waiters(key, rank)?;
     if slots.len() + before >= mode.room() {
         return Ok(None);
     }
-    view.left_out = left_out(look, key, &view.queue, rank)?;
+    view.left_out = in_line.left_out(look, key, rank)?;
     let is_read = |token| view.leases.iter().any(|(lease, _)| lease.token == token);
     let others = slots.into_iter().filter(|(token, _)| !is_read(*token));
     view.other_slots = others.filter_map(|(_, slot)| slot).collect();
@@ -355,18 +364,24 @@ fn until_present<'a, L: Look>(
     }
 }
 
-/// How many tickets are not in the window, on each side of a rank.
-fn left_out<L: Look>(
-    look: &mut L,
-    key: &Key,
-    window: &[Waiter],
-    rank: Rank,
-) -> Result<LeftOut, L::Error> {
-    let (before, all) = look.count_tickets(key, rank)?;
-    let read = window.iter().filter(|waiter| waiter.rank() < rank).count();
-    let ahead = before.saturating_sub(read);
-    Ok(LeftOut {
-        ahead,
-        behind: all.saturating_sub(window.len()).saturating_sub(ahead),
-    })
+/// The waiters that a window contains, as far as [`Look::count_waiters`] counts them. They are noted before [`settle`]
+/// overwrites what is stored.
+#[derive(Default)]
+struct InLine(BTreeSet<Rank>);
+
+impl InLine {
+    fn add(&mut self, read: &[Waiter]) {
+        let here = |waiter: &&Waiter| waiter.presence == Presence::Here;
+        self.0.extend(read.iter().filter(here).map(Waiter::rank));
+    }
+
+    /// How many waiters are not in the window, on each side of a rank.
+    fn left_out<L: Look>(&self, look: &mut L, key: &Key, rank: Rank) -> Result<LeftOut, L::Error> {
+        let (before, all) = look.count_waiters(key, rank)?;
+        let ahead = before.saturating_sub(self.0.range(..rank).count());
+        Ok(LeftOut {
+            ahead,
+            behind: all.saturating_sub(self.0.len()).saturating_sub(ahead),
+        })
+    }
 }

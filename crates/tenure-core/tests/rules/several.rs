@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use tenure_core::engine::{self, Ended, LeasePart, Look, Part, Put, Step, Then, Waiting};
-use tenure_core::queue::Rank;
+use tenure_core::queue::{Presence, Rank};
 use tenure_core::{
     Acquired, Binding, Claim, Epoch, Evidence, Grant, Granted, Holder, HolderId, Key, Lease,
     Liveness, LivenessId, Mode, Moment, Patience, Priority, Process, Released, Ticket, Token,
@@ -120,10 +120,11 @@ impl Look for TestStore {
         Ok(tickets)
     }
 
-    fn count_tickets(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), Infallible> {
-        let queue = &self.record(key).queue;
-        let before = queue.iter().filter(|waiter| waiter.rank() < rank);
-        Ok((before.count(), queue.len()))
+    fn count_waiters(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), Infallible> {
+        let queue = self.record(key).queue.iter();
+        let here = queue.filter(|waiter| waiter.presence == Presence::Here);
+        let before = here.clone().filter(|waiter| waiter.rank() < rank);
+        Ok((before.count(), here.count()))
     }
 
     fn probe(&mut self, holder: &Holder) -> Liveness {
@@ -136,6 +137,10 @@ impl Look for TestStore {
 
     fn heard(&mut self, _waiter: &Waiter) -> Duration {
         self.now.ticks
+    }
+
+    fn grace(&self) -> Duration {
+        Duration::from_secs(600)
     }
 
     fn window(&self) -> usize {
@@ -205,10 +210,6 @@ impl Step for TestStore {
 
     fn wake(&mut self, holder: &Holder) {
         self.woken.insert(holder.id.clone());
-    }
-
-    fn grace(&self) -> Duration {
-        Duration::from_secs(600)
     }
 }
 
@@ -886,6 +887,19 @@ fn a_claim_and_a_turn_read_no_more_of_a_long_queue_than_of_a_short_one() {
             tickets_read(300, modes),
             "{modes:?}"
         );
+    }
+}
+
+#[test]
+fn a_waiter_that_gave_up_its_turn_is_not_counted_wherever_it_is_in_a_long_queue() {
+    for parked in 0..20 {
+        let mut crowd = crowd(20, &[Mode::Exclusive]);
+        crowd.store.record(&key(0)).queue[parked].presence = Presence::Away;
+        let Acquired::Busy(busy) = claim(&mut crowd, 42, &[0], &Mode::Exclusive) else {
+            panic!("the key is held");
+        };
+        let place = busy.position.map(|position| position.ahead);
+        assert_eq!((busy.waiting, place), (19, Some(19)), "{parked}");
     }
 }
 

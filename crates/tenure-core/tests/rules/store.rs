@@ -177,6 +177,10 @@ impl Look for TestStep<'_> {
         }
     }
 
+    fn grace(&self) -> Duration {
+        GRACE
+    }
+
     fn window(&self) -> usize {
         self.store.rules.window
     }
@@ -245,10 +249,6 @@ impl Step for TestStep<'_> {
     }
 
     fn wake(&mut self, _holder: &Holder) {}
-
-    fn grace(&self) -> Duration {
-        GRACE
-    }
 }
 
 fn infallible<T>(result: Result<T, Infallible>) -> T {

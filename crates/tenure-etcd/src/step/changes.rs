@@ -1,7 +1,6 @@
 //! The changes of the engine's verbs, as records: [`Step`] for [`EtcdStep`].
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tenure_core::engine::{Ended, Put, Step, Then};
 use tenure_core::task::{flow, sections};
@@ -372,10 +371,6 @@ impl Step for EtcdStep<'_> {
                 self.put_record(|_| name, &stored);
             }
         }
-    }
-
-    fn grace(&self) -> Duration {
-        self.store.options.queue_grace
     }
 
     /// The session says it.

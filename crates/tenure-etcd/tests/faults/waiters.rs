@@ -3,14 +3,15 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use tenure_core::{Acquired, Busy, HistoryQuery, Key, Released, Store, Waited, Watched};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
+use tenure_testkit::checks::grace;
 use tenure_testkit::limit::{LIMIT, Stopwatch, spawn_until_asleep, within_limit};
-use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon, waiting};
+use tenure_testkit::{Ask, Etcd, FakeClock, Process, Proxy, process, soon, waiting};
 
 use super::client::Job;
 use super::{LONG, TTL, key, open, open_with};
@@ -86,6 +87,22 @@ fn a_waiter_whose_session_expired_goes_on_in_its_old_place() {
     first.wait_for_end();
     assert_eq!(second.report(), "granted");
     second.wait_for_end();
+}
+
+#[test]
+fn reads_leave_out_a_waiter_after_its_grace() {
+    let place = tempfile::tempdir().unwrap();
+    let clock = Arc::new(FakeClock::booted("grace"));
+    let open = |machine: &str| {
+        let options = EtcdOptions {
+            clock: clock.clone(),
+            ..EtcdOptions::default()
+        };
+        let address = Etcd::shared().address("away");
+        open_with(&address, &place.path().join(machine), options)
+    };
+    let (store, waiter) = (open("here"), open("there"));
+    grace::reads_leave_out_a_waiter_after_its_grace(&store, &waiter, &key(), &clock);
 }
 
 #[test]

@@ -103,6 +103,10 @@ impl Look for LedgerStep<'_> {
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         self.view.heard(waiter)
     }
+
+    fn grace(&self) -> Duration {
+        self.view.grace()
+    }
 }
 
 impl Step for LedgerStep<'_> {
@@ -192,10 +196,6 @@ impl Step for LedgerStep<'_> {
     fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), StoreError> {
         self.view.store.presence.beat();
         Ok(())
-    }
-
-    fn grace(&self) -> Duration {
-        self.view.store.ledger.options.queue_grace
     }
 }
 

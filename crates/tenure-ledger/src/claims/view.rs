@@ -183,6 +183,10 @@ impl Look for ClaimsView<'_> {
     fn heard(&mut self, waiter: &Waiter) -> Duration {
         self.store.presence.heard(waiter, self.now())
     }
+
+    fn grace(&self) -> Duration {
+        self.store.ledger.options.queue_grace
+    }
 }
 
 /// A claim in a file. It has no token, and its holder no process.

@@ -241,6 +241,7 @@ fn a_lock_with_its_queue() {
         key: key(),
         leases: vec![(lease(), Verdict::Alive)],
         queue: vec![waiter()],
+        forgotten: vec![waiter()],
         problems: vec!["acquired_at is NULL, not a time".to_owned()],
         revision: Revision(1),
     };
