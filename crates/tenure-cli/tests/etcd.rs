@@ -939,11 +939,27 @@ fn a_damaged_key_and_task_are_repaired_and_no_advice_names_etcdctl() {
     // The damaged task is in nobody's way.
     let said = place.tenure("tasks next --as runner --json").exits(0);
     assert_eq!(said.json()["data"]["id"], tasks[1].as_str());
-    let said = place.tenure(&format!("tasks show {}", tasks[0])).exits(1);
+    // It is shown with its problem, and the others with it.
+    let name = format!("repair/t/t/{}", tasks[0]);
+    for words in ["tasks list", &format!("tasks show {}", tasks[0])] {
+        let said = place.tenure(words).exits(0).out;
+        let bad = said.lines().find(|line| line.contains(&name)).unwrap();
+        assert!(
+            bad.contains("malformed") && bad.contains("tenure store repair"),
+            "{said}"
+        );
+        assert!(!said.contains("etcdctl"), "{said}");
+    }
+    assert_eq!(place.tenure("tasks list").exits(0).out.lines().count(), 4);
+    let said = place.tenure("tasks export").exits(0);
+    assert_eq!(said.out.lines().count(), 3, "{said:?}");
     assert!(
-        said.err.contains("tenure store repair") && !said.err.contains("etcdctl"),
+        said.err.contains(&name) && said.err.contains("stand-ins"),
         "{said:?}"
     );
+    place
+        .tenure(&format!("tasks start {} --as other", tasks[0]))
+        .fails(1, &[&name, "tenure store repair"]);
     let said = place
         .tenure(&format!("store repair task:{}", tasks[0]))
         .exits(0);
@@ -951,6 +967,34 @@ fn a_damaged_key_and_task_are_repaired_and_no_advice_names_etcdctl() {
     place.tenure("tasks list").exits(0);
     let said = place.tenure("store repair").exits(0);
     assert_eq!(said.out, "Nothing had to be repaired.\n");
+}
+
+#[test]
+fn an_event_that_can_not_be_understood_is_named_wherever_the_history_is_shown() {
+    let place = Place::shared("damaged-event");
+    for _ in 0..2 {
+        place.tenure("run build -- true").exits(0);
+    }
+    let names = Etcd::shared().etcdctl(&["get", "--prefix", "--keys-only", "damaged-event/e/"]);
+    let names = String::from_utf8(names.stdout).unwrap();
+    let event = names.lines().next().unwrap();
+    Etcd::shared().etcdctl(&["put", event, "{"]);
+    let history = place.tenure("locks history").exits(0).out;
+    assert_eq!(history.matches("build").count(), 3, "{history}");
+    let json = place.tenure("locks history --json").exits(0).json();
+    let problem = json["data"]["problems"][0].as_str().unwrap().to_owned();
+    assert!(problem.contains(event), "{problem}");
+    for said in [
+        history,
+        place.tenure("locks history build").exits(0).out,
+        place.tenure("timeline").exits(0).out,
+        place.tenure("locks verify").exits(1).err,
+    ] {
+        assert!(said.contains(&problem), "{said}");
+    }
+    let said = place.tenure("store repair").exits(0).out;
+    assert!(said.contains(event), "{said}");
+    place.tenure("locks verify").exits(0);
 }
 
 #[test]

@@ -520,6 +520,16 @@ pub trait Store: Send + Sync {
     /// The recorded events, oldest first.
     fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
 
+    /// What is recorded in the time of this query, but can't be understood, and is left out of [`Store::history`]: a sentence
+    /// for each event. Its key is not known, so it may be any. A store that fails at such an event instead has none.
+    fn damaged_events(
+        &self,
+        _query: &HistoryQuery,
+        _by: Instant,
+    ) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// Blocks until something changes after `seen`, or `timeout` has passed: the only verb that blocks on
     /// purpose. It may return early. It must not miss a change and therefore return late.
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;

@@ -6,9 +6,12 @@ use tenure_core::{Event, HistoryQuery, StoreError};
 
 use crate::client::Client;
 use crate::cluster::Failure;
-use crate::proto::{Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
+use crate::proto::{
+    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, TxnRequest,
+};
 use crate::read::whole;
 use crate::records::EventRecord;
+use crate::repair::{Repaired, SHOWN, delete};
 use crate::store::EtcdStore;
 
 impl EtcdStore {
@@ -18,13 +21,59 @@ impl EtcdStore {
         query: &HistoryQuery,
         by: Instant,
     ) -> Result<Vec<Event>, StoreError> {
+        let found = self.event_records(query, by)?;
+        let events = found.iter().map(EventRecord::read);
+        let mut events: Vec<Event> = events.filter_map(Result::ok).collect();
+        events.sort_by_key(|event| event.id);
+        Ok(query.select(events))
+    }
+
+    /// What can't be understood of the same time.
+    pub(crate) fn damaged(
+        &self,
+        query: &HistoryQuery,
+        by: Instant,
+    ) -> Result<Vec<String>, StoreError> {
+        let found = self.event_records(query, by)?;
+        let damaged = found.iter().map(EventRecord::read);
+        Ok(damaged.filter_map(Result::err).collect())
+    }
+
+    fn event_records(
+        &self,
+        query: &HistoryQuery,
+        by: Instant,
+    ) -> Result<Vec<KeyValue>, StoreError> {
         // The names sort by time.
         let since = query.since.map(|since| self.layout.event(since, "", 0));
         let range = self.events_from(since.unwrap_or_else(|| self.layout.events()).into_bytes());
-        let (found, _) = whole(by, || self.pages(range.clone(), 0, by))?;
-        let mut events: Vec<Event> = found.iter().filter_map(EventRecord::read).collect();
-        events.sort_by_key(|event| event.id);
-        Ok(query.select(events))
+        Ok(whole(by, || self.pages(range.clone(), 0, by))?.0)
+    }
+
+    /// Removes events that can't be understood.
+    pub(crate) fn repair_events(
+        &self,
+        repaired: &mut Repaired,
+        by: Instant,
+    ) -> Result<(), StoreError> {
+        for kv in self.event_records(&HistoryQuery::default(), by)? {
+            let Err(what) = EventRecord::read(&kv) else {
+                continue;
+            };
+            let name = kv.name().to_owned();
+            let request = TxnRequest {
+                compare: vec![Compare::unchanged(name.clone(), kv.mod_revision)],
+                success: vec![delete(name)],
+                failure: Vec::new(),
+            };
+            if self.txn(request, by)?.succeeded {
+                let was = String::from_utf8_lossy(&kv.value);
+                let was: String = was.chars().take(SHOWN).collect();
+                let was = was.escape_debug();
+                repaired.done.push(format!("removed: {what}: {was}"));
+            }
+        }
+        Ok(())
     }
 
     /// Removes the oldest events, if there are too many or they are too old. Best effort.

@@ -97,13 +97,19 @@ pub(crate) struct EventRecord {
 const EVENT_BITS: u32 = 8;
 
 impl EventRecord {
-    pub(crate) fn read(kv: &KeyValue) -> Option<Event> {
-        let record: Self = serde_json::from_slice(&kv.value).ok()?;
+    /// The event, or what is wrong with its record.
+    pub(crate) fn read(kv: &KeyValue) -> Result<Event, String> {
+        let name = kv.name();
+        let bad = |error: &dyn std::fmt::Display| {
+            format!("the event {name} can't be understood ({error})")
+        };
+        let record: Self = serde_json::from_slice(&kv.value).map_err(|error| bad(&error))?;
         let revision = number(kv.create_revision);
         // One transaction can write several events: the end of one lease, and the grant of the next.
-        let (_, nth) = kv.name().rsplit_once('-')?;
-        Some(Event {
-            id: (revision << EVENT_BITS) + nth.parse::<u64>().ok()?,
+        let nth = name.rsplit_once('-').map_or("", |(_, nth)| nth);
+        let nth = nth.parse::<u64>().map_err(|_| bad(&"its name"))?;
+        Ok(Event {
+            id: (revision << EVENT_BITS) + nth,
             at: record.at,
             key: record.key,
             kind: record.kind,

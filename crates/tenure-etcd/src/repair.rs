@@ -44,6 +44,9 @@ pub struct Repaired {
     pub left: Vec<String>,
 }
 
+/// How much of a damaged record is shown, so that a person can use it.
+pub(crate) const SHOWN: usize = 300;
+
 /// How many records one transaction removes.
 const AT_ONCE: usize = 100;
 
@@ -68,6 +71,7 @@ impl EtcdStore {
                 for key in keys {
                     self.repair_key(&key, &mut repaired, by)?;
                 }
+                self.repair_events(&mut repaired, by)?;
             }
         }
         Ok(repaired)
@@ -188,7 +192,7 @@ impl EtcdStore {
     }
 }
 
-fn delete(name: String) -> RequestOp {
+pub(crate) fn delete(name: String) -> RequestOp {
     Op::Delete(DeleteRangeRequest {
         key: name.into_bytes(),
         range_end: Vec::new(),

@@ -662,6 +662,14 @@ impl EngineStore for EtcdStore {
         self.recorded(query, by)
     }
 
+    fn unreadable_events(
+        &self,
+        query: &HistoryQuery,
+        by: Instant,
+    ) -> Result<Vec<String>, StoreError> {
+        self.damaged(query, by)
+    }
+
     fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         self.sleep(watched, timeout)
     }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use tenure::{Tenure, Who, call_deadline};
-use tenure_core::{EventKind, Evidence, HistoryQuery, Key, StoreError};
+use tenure_core::{ErrorKind, EventKind, Evidence, HistoryQuery, Key, StoreError};
 
 use crate::judge::Reserved;
 use crate::records::Holding;
@@ -29,6 +29,15 @@ impl Past {
             key: Some(Key::paths()),
             ..HistoryQuery::default()
         };
+        if let Some(damaged) = tenure
+            .store()
+            .damaged_events(&query, call_deadline())?
+            .into_iter()
+            .next()
+        {
+            let error = StoreError::new(ErrorKind::Damaged, damaged);
+            return Err(error.fix("put it right: tenure store repair"));
+        }
         let mut spans: Vec<Span> = Vec::new();
         for event in tenure.store().history(&query, call_deadline())? {
             match event.kind {

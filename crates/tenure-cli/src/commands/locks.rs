@@ -345,11 +345,17 @@ fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
 
 fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
     let events = tenure.store().history(query, call_deadline())?;
+    let problems = tenure.store().damaged_events(query, call_deadline())?;
+    let mut below: String = problems.iter().map(|what| format!("\n{what}")).collect();
+    if !below.is_empty() {
+        below += "\n  put it right: tenure store repair";
+    }
     let data = HistoryJson {
         events: events.iter().map(Into::into).collect(),
+        problems,
     };
     if events.is_empty() {
-        return Ok(Answer::new(data, "No events yet."));
+        return Ok(Answer::new(data, format!("No events yet.{below}")));
     }
     let mut rows = Table::new(&["WHEN", "KEY", "EVENT", "TOKEN", "HOLDER", "DETAIL"]);
     for event in &events {
@@ -362,7 +368,7 @@ fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
             detail(event),
         ]);
     }
-    Ok(Answer::new(data, rows.text()))
+    Ok(Answer::new(data, rows.text() + &below))
 }
 
 /// What is known of an event besides its kind.

@@ -292,6 +292,12 @@ fn export(global: &Global) -> Result<Answer, Failure> {
     use std::io::Write;
     let tenure = context::open_existing(global)?;
     let tasks = tenure.tasks()?;
+    for task in tasks.tasks(&TaskQuery::default(), call_deadline())? {
+        if let Some(problem) = task.problem {
+            let what = format!("the task {} is exported with stand-ins: {problem}", task.id);
+            remark(global, &what);
+        }
+    }
     if global.json {
         let mut lines = Vec::new();
         let mut parsed =

@@ -163,6 +163,12 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
                 continue;
             }
         };
+        let query = HistoryQuery {
+            since: Some(since),
+            ..HistoryQuery::default()
+        };
+        let damaged = tenure.store().damaged_events(&query, call_deadline());
+        left_out.extend(damaged.unwrap_or_else(|error| vec![error.to_string()]));
         let url = place.short_url(&store.url);
         lanes.extend(self::lanes(
             &url,

@@ -108,6 +108,15 @@ pub trait EngineStore: Send + Sync {
     /// The result of [`Store::history`].
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
 
+    /// The result of [`Store::damaged_events`].
+    fn unreadable_events(
+        &self,
+        _query: &HistoryQuery,
+        _by: Instant,
+    ) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// What [`Store::wait`] does.
     fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
 
@@ -414,6 +423,10 @@ impl<S: EngineStore> Store for S {
 
     fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
         self.events(query, by)
+    }
+
+    fn damaged_events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<String>, StoreError> {
+        self.unreadable_events(query, by)
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {

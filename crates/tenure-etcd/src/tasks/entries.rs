@@ -233,11 +233,17 @@ impl EtcdStep<'_> {
 
     /// The record of a task. Its token is known.
     pub(super) fn task_record(&mut self, id: &str) -> Result<Option<TaskRecord>, StoreError> {
+        self.understood(id)?.transpose()
+    }
+
+    /// The same; the inner error says that the record is there but can't be understood.
+    pub(super) fn understood(
+        &mut self,
+        id: &str,
+    ) -> Result<Option<Result<TaskRecord, StoreError>>, StoreError> {
         let name = self.task_name(id);
-        let Some((value, revision)) = self.entry(&name)? else {
-            return Ok(None);
-        };
-        Ok(Some(task_record(&name, &value, revision)?))
+        let entry = self.entry(&name)?;
+        Ok(entry.map(|(value, revision)| task_record(&name, &value, revision)))
     }
 
     /// Writes a task, its indexes, and the values that it replaces. `None` deletes it.
@@ -318,7 +324,8 @@ impl EtcdStep<'_> {
         let dependents = self.dependents_of(id)?;
         self.fetch_with_dependencies(&dependents)?;
         for dependent in dependents {
-            if let Some(record) = self.task_record(&dependent)? {
+            // A repair writes the names of one that can't be understood.
+            if let Some(Ok(record)) = self.understood(&dependent)? {
                 self.write_task(&dependent, Some(&record), Some(record.clone()))?;
             }
         }
@@ -337,7 +344,7 @@ impl EtcdStep<'_> {
         self.fetch(names)?;
         let mut more = BTreeSet::new();
         for id in ids {
-            if let Some(record) = self.task_record(id)? {
+            if let Some(Ok(record)) = self.understood(id)? {
                 more.extend(record.depends_on.iter().map(|on| self.task_name(on)));
                 let section = record.section.as_deref();
                 more.extend(section.map(|id| self.store.layout.entry('s', &[id])));
@@ -346,7 +353,7 @@ impl EtcdStep<'_> {
         self.fetch(more)
     }
 
-    /// How many tasks that this one depends on are not done.
+    /// How many tasks that this one depends on are not done, as far as can be told.
     fn count_blockers(&mut self, record: &TaskRecord) -> Result<u64, StoreError> {
         let names: Vec<String> = record
             .depends_on
@@ -356,26 +363,36 @@ impl EtcdStep<'_> {
         self.fetch(names)?;
         let mut open = 0;
         for on in &record.depends_on {
-            let on = self.task_record(on)?;
-            open += u64::from(on.is_some_and(|on| !on.status.is_done()));
+            let on = self.understood(on)?;
+            open += u64::from(on.is_some_and(|on| on.map_or(true, |on| !on.status.is_done())));
         }
         Ok(open)
     }
 
-    /// The task with this id.
+    /// The task with this id. One that can't be understood has stand-ins and a problem.
     pub(super) fn task_with_id(&mut self, id: &str) -> Result<Option<Task>, StoreError> {
-        let Some(record) = self.task_record(id)? else {
+        let name = self.task_name(id);
+        let Some((value, revision)) = self.entry(&name)? else {
             return Ok(None);
         };
+        let (record, problem) = shown_record(&name, &value, revision);
         let section = match &record.section {
-            Some(id) => Some(self.section(id)?.unwrap_or_else(|| Section {
-                id: id.clone(),
-                name: id.clone(),
-            })),
+            Some(id) => {
+                let name = self.store.layout.entry('s', &[id]);
+                let section = match self.entry(&name)? {
+                    Some((value, _)) => parsed::<SectionRecord>(&name, &value).ok(),
+                    None => None,
+                };
+                Some(Section {
+                    id: id.clone(),
+                    name: section.map_or_else(|| id.clone(), |section| section.name),
+                })
+            }
             None => None,
         };
         let blockers = self.count_blockers(&record)?;
-        Ok(Some(record.task(id, section, blockers)))
+        let task = record.task(id, section, blockers);
+        Ok(Some(Task { problem, ..task }))
     }
 
     /// These tasks, those that exist.
@@ -388,30 +405,31 @@ impl EtcdStep<'_> {
         Ok(tasks)
     }
 
-    /// Every task, in the order in which they were added.
+    /// Every task, in the order in which they were added. Those that can't be understood have stand-ins and a problem.
     pub(super) fn all_tasks(&mut self) -> Result<Vec<Task>, StoreError> {
         let prefix = self.store.layout.all('t');
         let needed = self.read_list_once(&prefix)?;
         let mut records = Vec::new();
         for kv in needed {
             if let Some(id) = Layout::rest(&prefix, kv.name()) {
-                let record = task_record(kv.name(), &kv.value, number(kv.mod_revision))?;
-                records.push((id, record));
+                let (record, problem) = shown_record(kv.name(), &kv.value, number(kv.mod_revision));
+                records.push((id, record, problem));
             }
         }
         let done: BTreeSet<String> = records
             .iter()
-            .filter(|(_, record)| record.status.is_done())
-            .map(|(id, _)| id.clone())
+            .filter(|(_, record, problem)| problem.is_none() && record.status.is_done())
+            .map(|(id, ..)| id.clone())
             .collect();
-        let known: BTreeSet<String> = records.iter().map(|(id, _)| id.clone()).collect();
-        let sections = self.all_sections()?;
+        let known: BTreeSet<String> = records.iter().map(|(id, ..)| id.clone()).collect();
+        let sections = self.readable_sections()?;
         let sections: BTreeMap<&str, &Section> = sections
             .iter()
+            .filter_map(|(_, section)| section.as_ref().ok())
             .map(|(section, _)| (section.id.as_str(), section))
             .collect();
-        records.sort_by_key(|(_, record)| (record.created_at, record.order));
-        let tasks = records.iter().map(|(id, record)| {
+        records.sort_by_key(|(_, record, _)| (record.created_at, record.order));
+        let tasks = records.iter().map(|(id, record, problem)| {
             let section = record.section.as_ref().map(|id| {
                 let found = sections.get(id.as_str()).copied().cloned();
                 found.unwrap_or_else(|| Section {
@@ -424,7 +442,10 @@ impl EtcdStep<'_> {
                 .iter()
                 .filter(|on| known.contains(*on) && !done.contains(*on));
             let blockers = u64::try_from(open.count()).unwrap_or(u64::MAX);
-            record.task(id, section, blockers)
+            Task {
+                problem: problem.clone(),
+                ..record.task(id, section, blockers)
+            }
         });
         Ok(tasks.collect())
     }
@@ -455,19 +476,28 @@ impl EtcdStep<'_> {
 
     /// Every section, in the order in which they were added.
     pub(super) fn all_sections(&mut self) -> Result<Vec<(Section, SectionRecord)>, StoreError> {
+        let sections = self.readable_sections()?.into_iter();
+        let mut sections: Vec<_> = sections
+            .map(|(_, section)| section)
+            .collect::<Result<_, _>>()?;
+        sections.sort_by_key(|(_, record)| (record.created_at, record.order));
+        Ok(sections)
+    }
+
+    /// The id of every section, and the section if it can be understood.
+    pub(super) fn readable_sections(&mut self) -> Result<Vec<ReadSection>, StoreError> {
         let prefix = self.store.layout.all('s');
         let mut sections = Vec::new();
         for (name, value) in self.list(&prefix, ALL)? {
-            let record: SectionRecord = parsed(&name, &value)?;
             if let Some(id) = Layout::rest(&prefix, &name) {
-                let section = Section {
-                    id,
-                    name: record.name.clone(),
-                };
-                sections.push((section, record));
+                let section = parsed(&name, &value).map(|record: SectionRecord| {
+                    let name = record.name.clone();
+                    let id = id.clone();
+                    (Section { id, name }, record)
+                });
+                sections.push((id, section));
             }
         }
-        sections.sort_by_key(|(_, record)| (record.created_at, record.order));
         Ok(sections)
     }
 
@@ -506,6 +536,26 @@ impl EtcdStep<'_> {
     pub(super) fn next_order(&mut self) -> u64 {
         self.added += 1;
         (number(self.seen.revision) << 20) + self.added
+    }
+}
+
+/// The id of a section, and the section if it can be understood.
+pub(super) type ReadSection = (String, Result<(Section, SectionRecord), StoreError>);
+
+/// The record of a task. One that can't be understood has stand-ins, and a problem that says what to do.
+fn shown_record(name: &str, value: &[u8], revision: u64) -> (TaskRecord, Option<String>) {
+    match task_record(name, value, revision) {
+        Ok(record) => (record, None),
+        Err(error) => {
+            let (record, wrong) = TaskRecord::salvaged(value);
+            let wrong = if wrong.is_empty() {
+                error.cause().map(ToString::to_string).unwrap_or_default()
+            } else {
+                wrong.join("; ")
+            };
+            let remedy = "tenure store repair removes it and prints what it said";
+            (record, Some(format!("{name}: {wrong}; {remedy}")))
+        }
     }
 }
 

@@ -53,11 +53,13 @@ impl EtcdStep<'_> {
     /// The section with this id, this name, or this unique prefix of its id.
     pub(super) fn find_section(&mut self, given: &str) -> Result<Section, TaskError> {
         let id = given.strip_prefix("section:").unwrap_or(given);
-        let sections: Vec<Section> = self
-            .all_sections()?
-            .into_iter()
-            .map(|(section, _)| section)
-            .collect();
+        let (mut sections, mut damaged) = (Vec::new(), None);
+        for (_, section) in self.readable_sections()? {
+            match section {
+                Ok((section, _)) => sections.push(section),
+                Err(error) => damaged = Some(error),
+            }
+        }
         let matching = |is: &dyn Fn(&Section) -> bool| -> Vec<Section> {
             let found = sections.iter().filter(|section| is(section));
             found.take(CANDIDATES).cloned().collect()
@@ -78,7 +80,8 @@ impl EtcdStep<'_> {
                 return Ok(section);
             }
         }
-        Err(TaskError::NoSection(given.to_owned()))
+        // The one that can't be understood may be meant.
+        Err(damaged.map_or_else(|| TaskError::NoSection(given.to_owned()), TaskError::from))
     }
 
     /// Every section with the number of its tasks and of its open tasks, by name.

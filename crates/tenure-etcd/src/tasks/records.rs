@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tenure_core::task::lines::as_stored;
 use tenure_core::task::{Cause, Past, Section, Status, Task};
 use tenure_core::{Evidence, HolderId, Priority, Token};
@@ -79,6 +80,45 @@ impl TaskRecord {
             ended: None,
             changed: BTreeMap::new(),
         }
+    }
+
+    /// What can be understood of a damaged record, with stand-ins for the rest, and what is wrong.
+    pub(crate) fn salvaged(value: &[u8]) -> (Self, Vec<String>) {
+        let mut salvaged = Self {
+            title: "(can't be read)".to_owned(),
+            description: None,
+            section: None,
+            status: Status::Pending,
+            priority: Priority::default().level(),
+            depends_on: BTreeSet::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+            order: 0,
+            attempts: 0,
+            last_error: None,
+            not_before: None,
+            runner: None,
+            token: Some(Token::NONE),
+            raised: 0,
+            lost: Vec::new(),
+            ended: None,
+            changed: BTreeMap::new(),
+        };
+        let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(value) else {
+            return (salvaged, Vec::new());
+        };
+        let mut wrong = Vec::new();
+        for (name, value) in fields {
+            let Ok(Value::Object(mut whole)) = serde_json::to_value(&salvaged) else {
+                continue;
+            };
+            whole.insert(name.clone(), value.clone());
+            match serde_json::from_value(Value::Object(whole)) {
+                Ok(with) => salvaged = with,
+                Err(_) => wrong.push(format!("{name} {value} can't be understood")),
+            }
+        }
+        (salvaged, wrong)
     }
 
     /// As a task, with what is known of others.

@@ -13,15 +13,12 @@ use super::step::pause;
 use crate::layout::Layout;
 use crate::proto::{Compare, Op, PutRequest, RangeRequest, TxnRequest};
 use crate::records::json;
-use crate::repair::Repaired;
+use crate::repair::{Repaired, SHOWN};
 use crate::step::EtcdStep;
 use crate::store::{EtcdStore, only_store, request};
 
 /// The kinds of names under which tasks are found.
 const INDEXES: [char; 7] = ['l', 'd', 'c', 'b', 'p', 'r', 'q'];
-
-/// How much of a damaged record is shown, so that a person can add the task again.
-const SHOWN: usize = 300;
 
 impl EtcdStore {
     /// Removes records that can't be understood, of the task or section with this id or of all, and writes the names under

@@ -9,7 +9,7 @@ use tenure_core::task::lines::{ImportStep, as_stored, check_name};
 use tenure_core::task::step::{Candidate, ReadyPart, any_task, task_key};
 use tenure_core::task::{TaskStep, check_id};
 use tenure_core::{
-    ErrorKind, EventKind, Evidence, HolderId, Key, KeyKind, Section, StoreError, Task, TaskError,
+    EventKind, Evidence, HolderId, Key, KeyKind, Section, StoreError, Task, TaskError,
 };
 
 use super::entries::ALL;
@@ -93,16 +93,16 @@ impl EtcdStep<'_> {
 const FIRST: usize = 4;
 
 impl TaskStep for EtcdStep<'_> {
+    /// A verb that may write a task fails at one that can't be understood.
     fn task(&mut self, id: &str) -> Result<Option<Task>, TaskError> {
+        self.task_record(id)?;
         Ok(self.task_with_id(id)?)
     }
 
     /// A task whose record can't be understood keeps no runner from the others.
     fn candidate(&mut self, id: &str) -> Result<Option<Task>, TaskError> {
-        match self.task_with_id(id) {
-            Err(error) if error.kind == ErrorKind::Damaged => Ok(None),
-            other => Ok(other?),
-        }
+        let task = self.task_with_id(id)?;
+        Ok(task.filter(|task| task.problem.is_none()))
     }
 
     fn blockers(&mut self, id: &str) -> Result<Vec<Task>, TaskError> {
@@ -142,8 +142,16 @@ impl TaskStep for EtcdStep<'_> {
         self.fetch(names)?;
         let mut own = Vec::new();
         for id in ids {
-            let record = self.task_record(&id)?;
-            if record.is_some_and(|record| record.runner.as_ref() == Some(runner)) {
+            let is_own = match self.understood(&id)? {
+                Some(Ok(record)) => record.runner.as_ref() == Some(runner),
+                // Its lock says it.
+                Some(Err(_)) => {
+                    let leases = &self.records(&task_key(&id)?)?.leases;
+                    leases.iter().any(|one| one.record.holder.id == *runner)
+                }
+                None => false,
+            };
+            if is_own {
                 own.push(id);
             }
         }
@@ -183,7 +191,7 @@ impl TaskStep for EtcdStep<'_> {
             let Some((until, id)) = pause(&prefix, &name) else {
                 continue;
             };
-            if until <= now || until > horizon {
+            if (until <= now || until > horizon) && !matches!(self.understood(&id)?, Some(Err(_))) {
                 self.modify(&id, |record| record.not_before = None)?;
             }
         }
@@ -192,10 +200,14 @@ impl TaskStep for EtcdStep<'_> {
 
     fn first_pause(&mut self) -> Result<Option<Timestamp>, TaskError> {
         let prefix = self.store.layout.all('p');
-        let first = self.list(&prefix, PAUSES)?.into_keys().next();
-        Ok(first
-            .and_then(|name| pause(&prefix, &name))
-            .map(|(at, _)| at))
+        for name in self.list(&prefix, PAUSES)?.into_keys() {
+            if let Some((at, id)) = pause(&prefix, &name)
+                && !matches!(self.understood(&id)?, Some(Err(_)))
+            {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 
     fn ready(&mut self, part: ReadyPart<'_>) -> Result<Vec<Candidate>, TaskError> {
@@ -218,8 +230,8 @@ impl TaskStep for EtcdStep<'_> {
 
     fn best_of_each_section(&mut self) -> Result<Vec<Candidate>, TaskError> {
         let mut best = Vec::new();
-        for (section, _) in self.all_sections()? {
-            let prefix = self.store.layout.entry('q', &[&section.id]) + "/";
+        for (section, _) in self.readable_sections()? {
+            let prefix = self.store.layout.entry('q', &[&section]) + "/";
             for (name, value) in self.list(&prefix, 1)? {
                 best.extend(candidate(&prefix, &name, &value));
             }

@@ -1,9 +1,9 @@
 //! Records that were removed or damaged by hand.
 
-use tenure_core::task::{TaskQuery, TaskStore};
+use tenure_core::task::{Change, Edit, NewTask, Proof, TaskQuery, TaskStore};
 use tenure_core::{
-    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Released, Renewed, Store, TaskError,
-    Verdict,
+    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Released, Renewed, Status, Store, Task,
+    TaskError, Verdict,
 };
 use tenure_etcd::{EtcdStore, Repair};
 use tenure_testkit::task_battery::{new_task, runner};
@@ -154,7 +154,12 @@ fn a_task_that_was_removed_or_damaged_by_hand_does_not_stop_the_queue() {
         begun.task.title
     };
     assert_eq!(next("first"), "Third");
-    let damaged = store.find_task(&tasks[1].id, soon()).unwrap_err();
+    let problem = store.find_task(&tasks[1].id, soon()).unwrap().problem;
+    assert!(problem.is_some_and(|problem| problem.contains(&tasks[1].id)));
+    let damaged = store
+        .start(&tasks[1].id, &runner(&store, "first"), soon())
+        .map(|_| ())
+        .unwrap_err();
     let TaskError::Store(damaged) = damaged else {
         panic!("{damaged}")
     };
@@ -169,6 +174,65 @@ fn a_task_that_was_removed_or_damaged_by_hand_does_not_stop_the_queue() {
     assert_eq!(store.tasks(&TaskQuery::default(), soon()).unwrap().len(), 2);
     assert_eq!(next("second"), "Fourth");
     assert!(repair(&store).is_empty());
+}
+
+#[test]
+fn a_damaged_task_keeps_what_can_be_understood_and_spoils_no_other() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("salvaged");
+    let store = open(&address, &place.path().join("here"));
+    let section = store.add_section("Backend", soon()).unwrap();
+    let new = |title: &str| NewTask {
+        section: Some(section.id.clone()),
+        ..new_task(title)
+    };
+    let [damaged, first] =
+        ["Damaged", "First"].map(|title| store.add_task(&new(title), soon()).unwrap());
+    let after = |on: &Task, title: &str| NewTask {
+        depends_on: vec![on.id.clone()],
+        ..new(title)
+    };
+    let blocked = store.add_task(&after(&damaged, "Blocked"), soon()).unwrap();
+    let then = store.add_task(&after(&first, "Then"), soon()).unwrap();
+    let name = format!("salvaged/t/t/{}", damaged.id);
+    let record = etcdctl(&["get", "--print-value-only", &name]);
+    etcdctl(&["put", &name, &record.replace("\"pending\"", "\"wip\"")]);
+    let all = || store.tasks(&TaskQuery::default(), soon()).unwrap();
+    let shown = all()
+        .into_iter()
+        .find(|task| task.id == damaged.id)
+        .unwrap();
+    assert_eq!(shown.title, "Damaged");
+    assert_eq!(shown.section, Some(section.clone()));
+    let problem = shown.problem.unwrap();
+    assert!(problem.contains("status \"wip\""), "{problem}");
+    // Whether it is done is not known, so what depends on it waits.
+    let waits = all()
+        .into_iter()
+        .find(|task| task.id == blocked.id)
+        .unwrap();
+    assert_eq!((waits.blockers, waits.problem), (1, None));
+    let mut lines = Vec::new();
+    let mut add = |line: &str| lines.push(line.to_owned());
+    store.export(&mut add, soon()).unwrap();
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    // Runners get and end the others, of the same section, too, and those that are blocked by them.
+    etcdctl(&["put", &format!("salvaged/t/s/{}", section.id), "null"]);
+    for title in ["First", "Then"] {
+        let me = runner(&store, "me");
+        let Acquired::Granted(begun) = store.next(&me, soon()).unwrap() else {
+            panic!("{title} is ready")
+        };
+        assert_eq!(begun.task.title, title);
+        let proof = Proof::Token(begun.lease.token);
+        let (done, edit) = (Change::To(Status::Completed), Edit::default());
+        let ended = store.change(&begun.task.id, &proof, &done, &edit, soon());
+        assert_eq!(ended.unwrap().task.status, Status::Completed);
+    }
+    assert!(then.problem.is_none());
+    // A section that can't be understood is not said to be missing.
+    let refused = store.find_section("Backend", soon()).unwrap_err();
+    assert!(refused.to_string().contains(&section.id), "{refused}");
 }
 
 #[test]

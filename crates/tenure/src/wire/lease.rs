@@ -627,6 +627,9 @@ impl CleanupJson {
 pub struct HistoryJson {
     /// The events, the oldest first.
     pub events: Vec<EventJson>,
+    /// What is recorded but cannot be understood, of any key, for people; left out if there is nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }
 
 /// Something that happened to a key.

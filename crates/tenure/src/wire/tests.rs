@@ -378,6 +378,7 @@ fn a_cleanup_and_a_history() {
     check(
         &HistoryJson {
             events: vec![(&event).into(), (&granted).into()],
+            problems: Vec::new(),
         },
         json!({ "events": [{
             "at": "2026-11-16T05:00:00.000Z", "key": "build", "event": "dead", "token": 12,

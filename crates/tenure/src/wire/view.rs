@@ -225,7 +225,7 @@ pub struct TimelineJson {
     pub spans: Vec<SpanJson>,
     /// The waits that go on. A wait that ended with a grant is in its span; one that was given up is in no history.
     pub waits: Vec<WaitSpanJson>,
-    /// The stores whose history can't be read, for people.
+    /// The stores whose history can't be read, and events that can't be understood, for people.
     pub left_out: Vec<String>,
 }
 

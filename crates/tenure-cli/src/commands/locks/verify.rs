@@ -33,6 +33,7 @@ pub(super) fn verify(global: &Global) -> Result<Answer, Failure> {
         lines.push(match (&found.error, found.sound) {
             (Some(error), _) => format!("Not read: {name}: {error}"),
             (None, true) => format!("Sound: {name}: {counts}"),
+            (None, false) if found.violations.is_empty() => format!("Not proven: {name}: {counts}"),
             (None, false) => format!("NOT SOUND: {name}: {counts}"),
         });
         lines.extend(found.violations.iter().map(|what| format!("  {what}")));
@@ -58,7 +59,7 @@ pub(super) fn verify(global: &Global) -> Result<Answer, Failure> {
         let message = "a history shows holders that overlapped, or tokens that did not grow";
         (ErrorCode::HistoryNotSound, message)
     } else {
-        let message = "a history can't be read, so that nothing is known of it";
+        let message = "a history can't be read, or not all of it, so that not everything is known";
         (ErrorCode::Io, message)
     };
     Err(Failure::new(code, message).verbatim(text).details(data))
@@ -93,6 +94,12 @@ fn of(store: &StoreView) -> Result<StoreVerifiedJson, String> {
         .history(&HistoryQuery::default(), call_deadline())
         .map_err(|error| error.to_string())?;
     let mut proof = history::verify(&events, &store.locks);
+    let damaged = tenure
+        .store()
+        .damaged_events(&HistoryQuery::default(), call_deadline());
+    let damaged = damaged.map_err(|error| error.to_string())?;
+    let is_whole = damaged.is_empty();
+    proof.unproven.extend(damaged);
     let restored = tenure.was_restored().map_err(|error| error.to_string())?;
     proof
         .violations
@@ -111,7 +118,7 @@ fn of(store: &StoreView) -> Result<StoreVerifiedJson, String> {
         proof.unproven.push(what.to_owned());
     }
     Ok(StoreVerifiedJson {
-        sound: proof.violations.is_empty(),
+        sound: proof.violations.is_empty() && is_whole,
         events: proof.events,
         grants: proof.grants,
         violations: proof.violations,
