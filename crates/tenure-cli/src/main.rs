@@ -26,6 +26,7 @@ mod exit;
 mod fit;
 mod help;
 mod program;
+mod progress;
 mod signals;
 mod stderr;
 mod supervise;

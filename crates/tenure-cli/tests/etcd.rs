@@ -110,6 +110,66 @@ fn every_command_for_keys_works_on_a_cluster() {
     assert!(said.out.contains(contents), "{said:?}");
 }
 
+/// How many bytes a cluster of one member has sent to its clients.
+fn sent(cluster: &Etcd) -> f64 {
+    let mut stream = TcpStream::connect(cluster.endpoints().next().unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let name = "etcd_network_client_grpc_sent_bytes_total ";
+    let count = page.lines().find_map(|line| line.strip_prefix(name));
+    // It is a decimal number with an exponent if it is large.
+    count.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn looking_at_one_key_does_not_read_the_others() {
+    let cluster = Etcd::start(1);
+    let place = Place::on(&cluster, "one-of-many");
+    place.tenure("acquire build --as me --ttl 1h").exits(0);
+    let cost = |words: &str| {
+        let before = sent(&cluster);
+        let said = place.tenure(words).exits(0);
+        assert!(said.out.contains("me"), "{said:?}");
+        sent(&cluster) - before
+    };
+    let looks = ["locks show build", "why build"];
+    let alone = looks.map(cost);
+    let names: Vec<String> = (0..300).map(|number| format!("other-{number}")).collect();
+    for some in names.chunks(30) {
+        let words = format!("acquire {} --as other --ttl 1h", some.join(" "));
+        place.tenure(&words).exits(0);
+    }
+    // `locks show` reads the history since then, for what its holder is asked.
+    place.tenure("release build --as me").exits(0);
+    place.tenure("acquire build --as me --ttl 1h").exits(0);
+    for (look, alone) in looks.into_iter().zip(alone) {
+        let crowded = cost(look);
+        // All records of the others are about 100,000 bytes.
+        assert!(crowded < alone + 5_000.0, "{look}: {alone}, then {crowded}");
+    }
+    assert!(cost("locks list") > 50_000.0, "it reads all of them");
+}
+
+#[test]
+fn a_key_that_can_not_be_released_does_not_stop_the_next() {
+    let cluster = Etcd::shared();
+    let place = Place::on(cluster, "all-but-one");
+    for key in ["build", "task:a", "zone"] {
+        place
+            .tenure(&format!("acquire {key} --as me --ttl 1h"))
+            .exits(0);
+    }
+    // No step on tasks can be taken.
+    let damage = ["put", "all-but-one/t/g", "nonsense"];
+    assert!(cluster.etcdctl(&damage).status.success());
+    let said = place.tenure("release --all --as me");
+    said.fails(1, &["task:a is not released", "others were: 2 leases"]);
+    let said = place.tenure("locks list -q").exits(0);
+    assert!(said.out.contains("task:a"), "{said:?}");
+    assert!(!said.out.contains("zone"), "{said:?}");
+}
+
 #[test]
 fn every_command_that_looks_works_on_a_cluster_without_a_project() {
     let place = Place::shared("looks");

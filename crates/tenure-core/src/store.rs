@@ -514,8 +514,21 @@ pub trait Store: Send + Sync {
     /// Every key that is held or waited for, by name.
     fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
+    /// These keys and every key that is waited for, by name: what a chain of waits that begins at these keys can reach. A
+    /// store that can't read them without the others returns all.
+    fn list_with(&self, _keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.list(by)
+    }
+
     /// Ends expired leases and those of dead holders, and records why.
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError>;
+
+    /// The same for one key.
+    fn reap_key(&self, key: &Key, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        let mut reaped = self.reap(Reap::Free, by)?;
+        reaped.retain(|one| one.lease.key == *key);
+        Ok(reaped)
+    }
 
     /// The recorded events, oldest first.
     fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;

@@ -26,7 +26,7 @@ use crate::proto::{
     WatchResponse,
 };
 
-/// The largest answer that is read. A page of a thousand records is far smaller.
+/// The largest answer that is read. A page of records is far smaller.
 const LARGEST: usize = 64 * 1024 * 1024;
 
 /// What etcd says of a lease that has ended.

@@ -160,6 +160,12 @@ impl Layout {
         Key::parse(decoded(key)?).ok()
     }
 
+    /// The key of a wait, below [`Self::waits`].
+    pub(crate) fn key_of_wait(&self, name: &str) -> Option<Key> {
+        let mut parts = name.strip_prefix(&self.waits())?.split('/').skip(2);
+        Key::parse(decoded(parts.next()?)?).ok()
+    }
+
     pub(crate) fn events(&self) -> String {
         self.below(&["e/"])
     }
@@ -270,6 +276,7 @@ mod tests {
             );
             let prefix = layout.waits_of_grant(Token(7));
             let wait = Layout::wait(&prefix, &key, "n-1");
+            assert_eq!(layout.key_of_wait(&wait), Some(key.clone()));
             assert_eq!(Layout::waited_key(&prefix, &wait), Some(key));
         }
         assert_eq!(layout.parse("team/x/k/a%G1/g"), None);

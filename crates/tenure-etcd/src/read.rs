@@ -67,7 +67,6 @@ impl EtcdStore {
         mut revision: i64,
         by: Instant,
     ) -> Result<(Vec<KeyValue>, i64), StoreError> {
-        const PAGE: i64 = 1000;
         let mut all: Vec<KeyValue> = Vec::new();
         range.limit = PAGE;
         loop {
@@ -76,7 +75,9 @@ impl EtcdStore {
             if revision == 0 {
                 revision = at;
             }
-            let is_last = i64::try_from(found.len()).unwrap_or(PAGE) < PAGE;
+            let is_last = i64::try_from(found.len()).unwrap_or(range.limit) < range.limit;
+            let size: usize = found.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+            range.limit = next_page(range.limit, size);
             all.extend(found);
             match all.last() {
                 Some(last) if !is_last => {
@@ -86,5 +87,36 @@ impl EtcdStore {
                 _ => return Ok((all, revision)),
             }
         }
+    }
+}
+
+/// How many records the first page of a read has, and the largest one.
+const PAGE: i64 = 1000;
+const LARGEST_PAGE: i64 = 16 * PAGE;
+
+/// How many records the page after one of this size has. For each page, etcd counts all records that are left, so few large
+/// pages are much faster than many small ones; but an answer must stay small enough to be sent.
+fn next_page(limit: i64, size: usize) -> i64 {
+    const SMALL: usize = 1024 * 1024;
+    match size {
+        0..SMALL => (2 * limit).min(LARGEST_PAGE),
+        _ => (limit / 2).max(PAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_grow_while_they_are_small() {
+        let pages = |size| {
+            let next = move |limit: &i64| Some(next_page(*limit, size));
+            std::iter::successors(Some(PAGE), next)
+        };
+        assert_eq!(pages(100_000).take(6).last(), Some(LARGEST_PAGE));
+        // 77,000 keys that are held have three records each.
+        assert!(pages(100_000).take(18).sum::<i64>() > 231_000);
+        assert!(pages(5_000_000).take(9).all(|limit| limit == PAGE));
     }
 }

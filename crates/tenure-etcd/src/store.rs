@@ -467,19 +467,52 @@ impl EtcdStore {
                 seen.keys.entry(key).or_default().add(&record, kv);
             }
         }
-        let mut keys: Vec<Key> = seen.keys.keys().cloned().collect();
-        keys.sort();
-        let tickets = seen.keys.values().flat_map(|records| &records.tickets);
+        let keys: BTreeSet<Key> = seen.keys.keys().cloned().collect();
+        let mut step = EtcdStep::new(self, by, seen, String::new());
+        self.inspect_all(&mut step, &keys)
+    }
+
+    /// The same of these keys and of all that are waited for. That depends on how many wait, not on how many keys are held.
+    fn read_some_snapshots(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
+        self.check_version(version.first())?;
+        let waits = RangeRequest {
+            keys_only: true,
+            ..RangeRequest::below(self.layout.waits())
+        };
+        let (waits, _) = self.pages(waits, revision, by)?;
+        let waited = waits.iter().map(|kv| self.layout.key_of_wait(kv.name()));
+        let Some(waited) = waited.collect::<Option<BTreeSet<Key>>>() else {
+            // What is waited for can't be told from the names.
+            return self.read_snapshots(by);
+        };
+        let keys: BTreeSet<Key> = waited.into_iter().chain(keys.iter().cloned()).collect();
+        let seen = Seen {
+            revision,
+            ..Seen::default()
+        };
+        let mut step = EtcdStep::new(self, by, seen, String::new());
+        step.read_keys(&keys.iter().cloned().collect::<Vec<_>>())?;
+        self.inspect_all(&mut step, &keys)
+    }
+
+    /// These keys, which were read, unless there is nothing to say of them.
+    fn inspect_all(
+        &self,
+        step: &mut EtcdStep<'_>,
+        keys: &BTreeSet<Key>,
+    ) -> Result<Vec<Snapshot>, StoreError> {
+        let revision = self.revision(step.seen.revision);
+        let tickets = step.seen.keys.values().flat_map(|records| &records.tickets);
         let waiters = tickets.filter_map(|one| one.waiter.holder.liveness_lock());
         let waiters: Vec<String> = waiters.map(|lock| lock.0.clone()).collect();
-        let mut step = EtcdStep::new(self, by, seen, String::new());
         step.read_sessions(waiters)?;
         let mut snapshots = Vec::new();
         for key in keys {
-            let snapshot = inspect(&mut step, &key).map_err(only_store)?;
+            let snapshot = inspect(step, key).map_err(only_store)?;
             if snapshot.is_on_record() || !snapshot.problems.is_empty() {
                 snapshots.push(Snapshot {
-                    revision: self.revision(revision),
+                    revision,
                     ..snapshot
                 });
             }
@@ -658,6 +691,10 @@ impl EngineStore for EtcdStore {
         whole(by, || self.read_snapshots(by))
     }
 
+    fn some_snapshots(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        whole(by, || self.read_some_snapshots(keys, by))
+    }
+
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
         self.recorded(query, by)
     }
@@ -672,6 +709,11 @@ impl EngineStore for EtcdStore {
 
     fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         self.sleep(watched, timeout)
+    }
+
+    fn may_have_ended(&self, snapshot: &Snapshot) -> bool {
+        let is_used = !snapshot.queue.is_empty() || !snapshot.problems.is_empty();
+        is_used || snapshot.ended().next().is_some()
     }
 
     fn interrupt(&self) {

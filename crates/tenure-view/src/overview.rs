@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tenure::config::GuardSettings;
 use tenure::project::is_ledger;
 use tenure::{Config, Project, StoreRole, StoreUrl, Tenure, call_deadline};
-use tenure_core::{Clock, Moment, Snapshot, StoreError};
+use tenure_core::{Clock, Key, Moment, Snapshot, StoreError};
 use tenure_host::HostClock;
 
 use crate::foreign::{self, ForeignLock};
@@ -81,6 +81,17 @@ impl Overview {
     /// a project, at the chosen store only. When looking again, a connection to a server is kept; every other
     /// store is opened anew, because another one may be in its place.
     pub fn look(&mut self, project: Option<&Project>, chosen: Option<&StoreUrl>, config: &Config) {
+        self.look_for(None, project, chosen, config);
+    }
+
+    /// The same; a store that is far away shows these keys and those that are waited for only.
+    pub fn look_for(
+        &mut self,
+        keys: Option<&[Key]>,
+        project: Option<&Project>,
+        chosen: Option<&StoreUrl>,
+        config: &Config,
+    ) {
         self.guard.clone_from(&config.guard);
         self.left_out.clear();
         self.foreign = match project {
@@ -101,7 +112,8 @@ impl Overview {
             };
             let kept = before.iter_mut().find(is_kept);
             let kept = kept.and_then(|view| view.tenure.take());
-            self.stores.push(StoreView::of(role, url, kept, config));
+            self.stores
+                .push(StoreView::of(role, url, kept, keys, config));
         }
         self.now = HostClock::new().now();
     }
@@ -157,7 +169,13 @@ fn ledgers(root: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
 
 impl StoreView {
     /// Reads a store, through the connection that is `kept` if there is one.
-    fn of(role: Role, url: StoreUrl, kept: Option<Tenure>, config: &Config) -> Self {
+    fn of(
+        role: Role,
+        url: StoreUrl,
+        kept: Option<Tenure>,
+        keys: Option<&[Key]>,
+        config: &Config,
+    ) -> Self {
         let mut view = Self {
             role,
             url,
@@ -170,7 +188,10 @@ impl StoreView {
             None => Tenure::open_read_only(&view.url, config.clone()),
         };
         let looked = opened.and_then(|tenure| {
-            let locks = tenure.store().list(call_deadline());
+            let locks = match keys {
+                Some(keys) => tenure.store().list_with(keys, call_deadline()),
+                None => tenure.store().list(call_deadline()),
+            };
             view.tenure = Some(tenure);
             locks
         });
@@ -183,5 +204,20 @@ impl StoreView {
             }
         }
         view
+    }
+
+    /// Reads keys that a look for others may have left out.
+    pub fn add(&mut self, keys: &[Key]) -> Result<(), StoreError> {
+        let Some(tenure) = self.tenure.as_ref().filter(|_| self.error.is_none()) else {
+            return Ok(());
+        };
+        for key in keys {
+            if self.locks.iter().all(|lock| lock.key != *key) {
+                let lock = tenure.store().inspect(key, call_deadline())?;
+                let says = !lock.is_idle() || !lock.problems.is_empty();
+                self.locks.extend(Some(lock).filter(|_| says));
+            }
+        }
+        Ok(())
     }
 }

@@ -3,10 +3,12 @@
 pub(crate) mod all;
 mod verify;
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
-use tenure::{Tenure, call_deadline};
+use tenure::{Tenure, call_deadline, plural};
 use tenure_core::{
     Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Lease, Mode, Moment,
     Presence, Reap, Reason, Snapshot, Verdict,
@@ -19,6 +21,7 @@ use crate::commands::ask::{requests, told};
 use crate::commands::release::not_held;
 use crate::context;
 use crate::exit::Exit;
+use crate::progress::Progress;
 use crate::table::Table;
 use crate::words;
 
@@ -38,7 +41,7 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
             let of = of.map(HolderId::parse).transpose()?;
             release(global, &open()?, &id, of.as_ref(), force, reason.as_deref())
         }
-        Locks::Cleanup { dry_run } => cleanup(&open()?, dry_run),
+        Locks::Cleanup { dry_run } => cleanup(global, &open()?, dry_run),
         Locks::History { id, limit, since } => {
             let tenure = open()?;
             let key = id
@@ -320,10 +323,27 @@ fn of_other_holders(global: &Global, tenure: &Tenure, key: &Key) -> Result<Failu
     Ok(Failure::new(ErrorCode::LockNotFound, message).details(LockJson::new(&now, &snapshot)))
 }
 
-fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
+fn cleanup(global: &Global, tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let reap = if dry_run { Reap::DryRun } else { Reap::Free };
-    let reaped = tenure.store().reap(reap, call_deadline())?;
+    let mut reaped = tenure.store().reap(Reap::DryRun, call_deadline())?;
+    let mut failed = None;
+    if !dry_run {
+        let keys: BTreeSet<Key> = reaped.drain(..).map(|one| one.lease.key).collect();
+        let mut progress = Progress::new(global, "cleaned up", keys.len());
+        for key in keys {
+            match tenure.store().reap_key(&key, call_deadline()) {
+                Ok(some) => reaped.extend(some),
+                Err(error) => {
+                    failed.get_or_insert((key, error));
+                }
+            }
+            progress.one_more();
+        }
+        // What is left: tickets that nobody needs any more, and what killed processes left behind.
+        if failed.is_none() {
+            reaped.extend(tenure.store().reap(Reap::Free, call_deadline())?);
+        }
+    }
     let verb = if dry_run { "Would end" } else { "Ended" };
     let mut lines: Vec<String> = reaped
         .iter()
@@ -334,22 +354,30 @@ fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
             )
         })
         .collect();
+    let data = CleanupJson::new(&now, dry_run, &reaped);
+    if let Some((key, mut error)) = failed {
+        error.what = format!(
+            "{key} can't be cleaned up: {} (others were: {})",
+            error.what,
+            plural::count(reaped.len(), "lease")
+        );
+        return Err(Failure::from(error).details(data));
+    }
     if lines.is_empty() {
         lines.push("No lease has expired, and no holder is dead.".into());
     }
-    Ok(Answer::new(
-        CleanupJson::new(&now, dry_run, &reaped),
-        lines.join("\n"),
-    ))
+    Ok(Answer::new(data, lines.join("\n")))
 }
 
 fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
     let events = tenure.store().history(query, call_deadline())?;
     let problems = tenure.store().damaged_events(query, call_deadline())?;
-    let mut below: String = problems.iter().map(|what| format!("\n{what}")).collect();
-    if !below.is_empty() {
-        below += "\n  put it right: tenure store repair";
-    }
+    let below = if problems.is_empty() {
+        String::new()
+    } else {
+        let problems = problems.join("\n");
+        format!("\n{problems}\n  put it right: tenure store repair")
+    };
     let data = HistoryJson {
         events: events.iter().map(Into::into).collect(),
         problems,

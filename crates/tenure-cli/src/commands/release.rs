@@ -4,12 +4,13 @@ use std::ffi::OsStr;
 
 use serde_json::json;
 use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson};
-use tenure::{Tenure, call_deadline};
+use tenure::{Tenure, call_deadline, plural};
 use tenure_core::{Grant, Key, Lease, Released};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Release};
 use crate::context;
+use crate::progress::Progress;
 use crate::words;
 
 pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Failure> {
@@ -106,13 +107,32 @@ fn release_all(global: &Global) -> Result<Answer, Failure> {
         .flat_map(|snapshot| snapshot.leases)
         .map(|(lease, _)| lease)
         .filter(|lease| lease.holder.id == caller && !lease.holder.binding.is_kept());
+    let held: Vec<Lease> = held.collect();
     let (mut released, mut lines) = (Vec::new(), Vec::new());
+    let mut progress = Progress::new(global, "released", held.len());
+    let mut failed = None;
     for lease in held {
-        // One that ended meanwhile needs no release.
-        if let Released::Freed(lease) = tenure.store().release(&lease.grant(), call_deadline())? {
-            released.push(ReleasedJson::from(&lease));
-            lines.push(freed(&lease));
+        match tenure.store().release(&lease.grant(), call_deadline()) {
+            Ok(Released::Freed(lease)) => {
+                released.push(ReleasedJson::from(&lease));
+                lines.push(freed(&lease));
+            }
+            // One that ended meanwhile needs no release.
+            Ok(Released::AlreadyGone(_)) => {}
+            Err(error) => {
+                failed.get_or_insert((lease.key, error));
+            }
         }
+        progress.one_more();
+    }
+    if let Some((key, mut error)) = failed {
+        let others = plural::count(released.len(), "lease");
+        error.what = format!(
+            "{key} is not released: {} (others were: {others})",
+            error.what
+        );
+        let data = json!({ "holder": caller, "released": released });
+        return Err(Failure::from(error).details(data));
     }
     let text = match released.len() {
         _ if global.quiet => String::new(),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tenure::wire::WhyJson;
-use tenure::{BadPath, WorkTree, call_deadline};
+use tenure::{BadPath, StoreUrl, WorkTree, call_deadline};
 use tenure_core::path_set::PathSet;
 use tenure_core::{Key, Mode, PathPattern, Task, TaskError, TaskStore};
 use tenure_view::overview::lock_path;
@@ -21,12 +21,29 @@ use crate::context;
 use crate::words;
 
 pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
-    let (place, mut overview) = all::look(global)?;
+    let named = Key::parse(what).ok();
+    let first: Vec<Key> = named.into_iter().chain([Key::paths()]).collect();
+    let (place, mut overview) = all::look_for(global, &first)?;
     // Without the store that commands use, nothing is known.
     let mut stores = overview.stores.iter_mut();
     let used = stores.find(|store| Some(&store.url) == place.store());
     if let Some(error) = used.and_then(|store| store.error.take()) {
         return Err(error.into());
+    }
+    let found = task(&overview, what)?;
+    let mut keys = Vec::new();
+    if let Some((_, task)) = &found {
+        keys.push(Key::parse(format!("task:{}", task.id))?);
+        if let Some(section) = &task.section {
+            keys.push(Key::parse(format!("section:{}", section.id))?);
+        }
+        for store in &mut overview.stores {
+            if matches!(store.url, StoreUrl::Etcd(_)) {
+                store.add(&keys)?;
+            }
+        }
+    } else {
+        keys.extend(Key::parse(what).ok().filter(|key| *key != Key::paths()));
     }
     let mut chain = Chain {
         place: &place,
@@ -45,16 +62,8 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
             chain.lines.push(line);
         }
     }
-    let found = task(&overview, what)?;
-    let mut keys = Vec::new();
     if let Some((tasks, task)) = &found {
         chain.about(&**tasks, task);
-        keys.push(Key::parse(format!("task:{}", task.id))?);
-        if let Some(section) = &task.section {
-            keys.push(Key::parse(format!("section:{}", section.id))?);
-        }
-    } else {
-        keys.extend(Key::parse(what).ok().filter(|key| *key != Key::paths()));
     }
     let named = std::path::absolute(what).ok();
     for store in &overview.stores {

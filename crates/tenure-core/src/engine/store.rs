@@ -105,6 +105,11 @@ pub trait EngineStore: Send + Sync {
     /// Every key that has a lease or a ticket, by name; see [`Snapshot::is_on_record`].
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
+    /// The result of [`Store::list_with`].
+    fn some_snapshots(&self, _keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.snapshots(by)
+    }
+
     /// The result of [`Store::history`].
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
 
@@ -129,21 +134,17 @@ pub trait EngineStore: Send + Sync {
         let dead = self.dead_locks(Sweep::Whole);
         let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
         let mut failed = None;
-        for Snapshot { key, .. } in self.snapshots(by)? {
-            loop {
-                match self.step(&key, by, |step| reap(step, &key)) {
-                    Ok((one, _)) => {
-                        reaped.extend(one.reaped);
-                        needed.extend(one.needed);
-                        if !one.left {
-                            break;
-                        }
-                    }
-                    Err(error) => {
-                        failed.get_or_insert((key, error));
-                        break;
-                    }
-                }
+        for snapshot in self.snapshots(by)? {
+            if !self.may_have_ended(&snapshot) {
+                let holders = snapshot.leases.iter().map(|(lease, _)| &lease.holder);
+                needed.extend(holders.filter_map(Holder::liveness_lock).cloned());
+                continue;
+            }
+            let one = self.reap_parts(&snapshot.key, by);
+            reaped.extend(one.reaped);
+            needed.extend(one.needed);
+            if let Err(error) = one.outcome {
+                failed.get_or_insert((snapshot.key, error));
             }
         }
         let Some((key, mut error)) = failed else {
@@ -158,6 +159,33 @@ pub trait EngineStore: Send + Sync {
             ),
         };
         Err(error)
+    }
+
+    /// Whether a key is worth a step that ends its leases. A store for which a step is expensive looks first.
+    fn may_have_ended(&self, _snapshot: &Snapshot) -> bool {
+        true
+    }
+
+    /// Ends the expired leases of a key and those of dead holders, in as many steps as that takes.
+    fn reap_parts(&self, key: &Key, by: Instant) -> ReapedParts {
+        let (mut reaped, mut needed) = (Vec::new(), Vec::new());
+        let outcome = loop {
+            match self.step(key, by, |step| reap(step, key)) {
+                Ok((one, _)) => {
+                    reaped.extend(one.reaped);
+                    needed.extend(one.needed);
+                    if !one.left {
+                        break Ok(());
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        ReapedParts {
+            reaped,
+            needed,
+            outcome,
+        }
     }
 
     /// The liveness locks that are left of processes that have exited. Call it before reading which locks
@@ -191,6 +219,17 @@ pub trait EngineStore: Send + Sync {
             self.remove_locks(&dead, &needed.collect());
         }
     }
+}
+
+/// What was ended of one key, before an error if there was one.
+#[derive(Debug)]
+pub struct ReapedParts {
+    /// The leases that were ended.
+    pub reaped: Vec<Reaped>,
+    /// The liveness locks that are still needed.
+    pub needed: Vec<LivenessId>,
+    /// Whether that is all.
+    pub outcome: Result<(), StoreError>,
 }
 
 impl<S: EngineStore> Store for S {
@@ -407,6 +446,10 @@ impl<S: EngineStore> Store for S {
         Ok(snapshots)
     }
 
+    fn list_with(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.some_snapshots(keys, by)
+    }
+
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         match reap {
             Reap::Free => {
@@ -419,6 +462,14 @@ impl<S: EngineStore> Store for S {
                 .flat_map(Snapshot::ended)
                 .collect()),
         }
+    }
+
+    fn reap_key(&self, key: &Key, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        self.admit_change()?;
+        let ReapedParts {
+            reaped, outcome, ..
+        } = self.reap_parts(key, by);
+        outcome.map(|()| reaped)
     }
 
     fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {

@@ -1,6 +1,6 @@
 //! More leases of one key than one transaction can remove.
 
-use tenure_core::{EventKind, Forced, HistoryQuery, HolderId, Key, Mode, Reap, Store};
+use tenure_core::{Acquired, EventKind, Forced, HistoryQuery, HolderId, Key, Mode, Reap, Store};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::{Ask, Etcd, soon};
 
@@ -85,4 +85,25 @@ fn a_key_that_can_not_be_cleaned_up_does_not_stop_the_next() {
         .map(|one| one.key)
         .collect();
     assert_eq!(left, [first]);
+}
+
+#[test]
+fn what_a_key_waits_for_is_read_without_the_other_keys() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("chains");
+    let store = open(&address, &place.path().join("here"));
+    for number in 0..300 {
+        let other = Key::parse(format!("other-{number}")).unwrap();
+        Ask::new(&other, "others").ttl(LONG).granted(&store);
+    }
+    let next = Key::parse("next").unwrap();
+    Ask::new(&key(), "alice").ttl(LONG).granted(&store);
+    Ask::new(&next, "bob").ttl(LONG).granted(&store);
+    let waits = Ask::new(&next, "alice").ttl(LONG).waiting().once(&store);
+    assert!(matches!(waits, Acquired::Busy(_)));
+    let seen = store.list_with(&[key()], soon()).unwrap();
+    let keys: Vec<&str> = seen.iter().map(|one| one.key.as_str()).collect();
+    assert_eq!(keys, ["build", "next"]);
+    assert_eq!(seen[1].queue.len(), 1);
+    assert_eq!(store.list(soon()).unwrap().len(), 302);
 }

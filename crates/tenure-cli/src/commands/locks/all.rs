@@ -9,7 +9,7 @@ use tenure::wire::{
     AllLocksJson, ForeignLockJson, ForeignProcessJson, LockJson, StoreLocksJson, VerdictWord,
 };
 use tenure::{Config, Project, StoreRole, StoreUrl};
-use tenure_core::{Holder, Mode, Moment, Snapshot, Verdict};
+use tenure_core::{Holder, Key, Mode, Moment, Snapshot, Verdict};
 use tenure_host::identity;
 use tenure_view::foreign::ForeignVerdict;
 use tenure_view::{ForeignLock, Overview, Role, StoreView};
@@ -142,13 +142,18 @@ pub(crate) fn from_here(path: &Path) -> PathBuf {
 
 /// Every lock in the project of the current folder, and in the store that was chosen.
 pub(crate) fn look(global: &Global) -> Result<(Place, Overview), Failure> {
-    look_with(global, context::config)
+    look_with(global, None, context::config)
+}
+
+/// The same; a store that is far away shows these keys and those that are waited for only.
+pub(crate) fn look_for(global: &Global, keys: &[Key]) -> Result<(Place, Overview), Failure> {
+    look_with(global, Some(keys), context::config)
 }
 
 /// The same, with the defaults if the settings can't be used. The overview says so.
 pub(crate) fn look_anyway(global: &Global) -> Result<(Place, Overview), Failure> {
     let mut unusable = None;
-    let (place, mut overview) = look_with(global, |project| {
+    let (place, mut overview) = look_with(global, None, |project| {
         Ok(context::config(project).unwrap_or_else(|failure| {
             unusable = Some(failure.message().to_owned());
             Config::default()
@@ -160,6 +165,7 @@ pub(crate) fn look_anyway(global: &Global) -> Result<(Place, Overview), Failure>
 
 fn look_with(
     global: &Global,
+    keys: Option<&[Key]>,
     config: impl FnOnce(Option<&Project>) -> Result<Config, Failure>,
 ) -> Result<(Place, Overview), Failure> {
     let project = context::find_project().unwrap_or_default();
@@ -170,7 +176,7 @@ fn look_with(
         (project, _) => project,
     };
     let mut overview = Overview::empty();
-    overview.look(project.as_ref(), chosen.as_ref(), &config);
+    overview.look_for(keys, project.as_ref(), chosen.as_ref(), &config);
     let usual = context::chosen_by(&Global::default(), &config)?;
     let place = Place {
         usual: usual.or_else(|| project.as_ref().map(Project::store)),
