@@ -346,6 +346,10 @@ fn a_malformed_task_is_shown_with_its_problem_and_spoils_no_other() {
             "attempts \"-3\" is not a number of 0 or more",
         ),
         ("title_at", "never", ""),
+        ("status", "\u{ff}", "status \"�\" is not a status"),
+        ("id", "*", "id \"*\" is not an id"),
+        ("id", "", "id \"\" is not an id"),
+        ("id", "\u{ff}", "id \"�\" is not an id"),
     ] {
         let project = Project::new();
         let mut git = project.program("git");
@@ -355,8 +359,14 @@ fn a_malformed_task_is_shown_with_its_problem_and_spoils_no_other() {
             project.tenure(&format!("tasks add {title}")).exits(0);
         }
         let db = rusqlite::Connection::open(project.database()).unwrap();
-        let sql = format!("UPDATE tasks SET {column} = ?1 WHERE title = 'Bad'");
-        db.execute(&sql, [value]).unwrap();
+        // Bytes that are no text, for one letter that stands for them.
+        let value = if value == "\u{ff}" {
+            "x'ff'".into()
+        } else {
+            format!("'{value}'")
+        };
+        let sql = format!("UPDATE tasks SET {column} = {value} WHERE title = 'Bad'");
+        db.execute(&sql, []).unwrap();
 
         let list = project.tenure("tasks list").exits(0).out;
         let bad = list.lines().find(|line| line.ends_with("Bad")).unwrap();
@@ -370,7 +380,7 @@ fn a_malformed_task_is_shown_with_its_problem_and_spoils_no_other() {
         project.tenure("sync").exits(0);
         // A runner gets a task. One that was added at a time that can't be read comes after the others.
         let first = project.tenure("tasks next --as a").exits(0).out;
-        let passed_over = matches!(column, "created_at" | "priority" | "status");
+        let passed_over = matches!(column, "created_at" | "priority" | "status" | "id");
         assert_eq!(first.contains("Good"), passed_over, "{column}: {first}");
         project.tenure("tasks done Good --as a").exits(0);
     }

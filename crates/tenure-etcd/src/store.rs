@@ -712,8 +712,8 @@ impl EngineStore for EtcdStore {
     }
 
     fn may_have_ended(&self, snapshot: &Snapshot) -> bool {
-        let is_used = !snapshot.queue.is_empty() || !snapshot.problems.is_empty();
-        is_used || snapshot.ended().next().is_some()
+        let waiters = snapshot.queue.len() + snapshot.forgotten.len();
+        waiters > 0 || !snapshot.problems.is_empty() || snapshot.ended().next().is_some()
     }
 
     fn interrupt(&self) {

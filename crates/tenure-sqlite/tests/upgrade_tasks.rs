@@ -399,7 +399,7 @@ fn an_upgrade_from_version_6_keeps_every_lease_and_ticket_as_exclusive() {
     let key = Key::parse("build").unwrap();
     let known = here.store.inspect(&key, soon()).unwrap();
     assert_eq!(known.leases[0].0.mode, Mode::Exclusive);
-    assert_eq!(known.queue[0].mode, Mode::Exclusive);
+    assert_eq!(known.forgotten[0].mode, Mode::Exclusive);
     let query = HistoryQuery::default();
     assert_eq!(
         here.store.history(&query, soon()).unwrap()[0].mode,

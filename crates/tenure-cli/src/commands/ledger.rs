@@ -114,12 +114,12 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
     let ledger = Ledger::init(&root, dialect, options()?)?;
     let text = if new {
         format!(
-            "Created {} (dialect {dialect}).\nTry: tenure ledger append --dir {} '{{\"type\":\"{}\"}}'",
+            "Created {} (dialect {dialect}).\nTry: tenure ledger append --dir {} '{{\"type\":{}}}'",
             ledger.path().display(),
             words::quoted(&root.display().to_string()),
             match dialect {
-                Dialect::Documented => "note",
-                Dialect::Af => "proof_initialized",
+                Dialect::Documented => "\"note\"",
+                Dialect::Af => r#""proof_initialized","conjecture":"P","author":"me""#,
             }
         )
     } else {

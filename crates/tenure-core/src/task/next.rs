@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::check::check_id;
 use super::flow::{KeyDecision, begin, decide_key};
 use super::sections::{has_ended, leave_idle_sections};
-use super::step::{Candidate, ReadyPart, TaskStep, any_task, bad_id, task_key};
+use super::step::{Candidate, ReadyPart, TaskStep, any_task, task_key};
 use super::{LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Started, Task};
 use crate::claim::Patience;
 use crate::cycle::{Cycle, Wait};
@@ -264,7 +265,9 @@ fn section_offer<S: TaskStep>(
     if let Some(known) = search.sections.get(id) {
         return Ok(*known);
     }
-    let key = Key::parse(format!("section:{id}")).map_err(|error| bad_id(id, &error))?;
+    let Ok(key) = Key::parse(format!("section:{id}")) else {
+        return Ok(Offer::Taken);
+    };
     let KeyDecision { view, decision, .. } = decide_key(step, search.runner, key)?;
     let offer = match decision {
         Decision::Extend { .. }
@@ -288,6 +291,10 @@ fn is_available<S: TaskStep>(
     search: &mut TaskSearch<'_>,
     id: &str,
 ) -> Result<bool, S::Error> {
+    // Another program wrote it. Nobody can hold such a task, so no runner gets it, and the others are not kept waiting.
+    if check_id("id", id).is_err() {
+        return Ok(false);
+    }
     let KeyDecision { view, decision, .. } = decide_key(step, search.runner, task_key(id)?)?;
     // An expired lease of its own is as free as any other.
     let over = has_ended(step, &view);

@@ -1,5 +1,6 @@
 //! Finding a task or section by id, name or prefix, and lists of them.
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use tenure_core::task::find::{
     CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, find_task, only,
@@ -195,12 +196,12 @@ pub(super) fn list(
     query: &TaskQuery,
 ) -> rusqlite::Result<Vec<Task>> {
     let statuses = match query.status {
-        Some(status) => vec![status.word().to_owned()],
-        None if query.ready => vec![Status::Pending.word().to_owned()],
+        Some(status) => vec![Value::from(status.word().to_owned())],
+        None if query.ready => vec![Value::from(Status::Pending.word().to_owned())],
         None => statuses(db)?,
     };
     let mut tasks = Vec::new();
-    for status in &statuses {
+    for status in statuses {
         let left = query.limit.map(|limit| limit.saturating_sub(tasks.len()));
         if left == Some(0) {
             break;
@@ -211,21 +212,21 @@ pub(super) fn list(
 }
 
 /// Every status, in the order of lists, then those that tasks have and that are none.
-fn statuses(db: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut all = Status::ALL.map(|status| status.word().to_owned()).to_vec();
+fn statuses(db: &Connection) -> rusqlite::Result<Vec<Value>> {
+    let mut all = Status::ALL
+        .map(|status| Value::from(status.word().to_owned()))
+        .to_vec();
     // From one to the next in the index, so that not every task is looked at.
     let sql = "WITH RECURSIVE present(status) AS (SELECT min(status) FROM tasks UNION ALL
                    SELECT (SELECT min(status) FROM tasks WHERE status > present.status) FROM present
                    WHERE present.status IS NOT NULL)
-               SELECT status FROM present WHERE typeof(status) = 'text'";
+               SELECT status FROM present WHERE status IS NOT NULL";
     let mut statement = db.prepare_cached(sql)?;
-    let present: Vec<String> = statement
+    let present: Vec<Value> = statement
         .query_map([], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
-    let unknown = present
-        .into_iter()
-        .filter(|status| status.parse::<Status>().is_err());
-    all.extend(unknown);
+    let unknown = present.into_iter().filter(|status| !all.contains(status));
+    all.extend(unknown.collect::<Vec<_>>());
     Ok(all)
 }
 
@@ -233,14 +234,14 @@ fn of_status(
     db: &Connection,
     now: &Moment,
     query: &TaskQuery,
-    status: &str,
+    status: Value,
     limit: Option<usize>,
 ) -> rusqlite::Result<Vec<Task>> {
     let mut sql = String::from(select_task!("WHERE t.status = ?1"));
-    let mut values = vec![status.to_owned()];
+    let mut values = vec![status];
     let mut filter = |clause: &str, value: Option<String>| {
         sql.push_str(clause);
-        values.extend(value);
+        values.extend(value.map(Value::from));
         if clause.contains('?') {
             sql.push_str(&values.len().to_string());
         }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use tenure_core::task::check_id;
 use tenure_core::task::flow::lost_after_grant;
 use tenure_core::{HolderId, Priority, Section, Status, Task, Token};
 
@@ -58,12 +59,16 @@ pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
         bad("created_at", &created_at, "not a time");
         Timestamp::UNIX_EPOCH
     });
+    let id = text(row, 0)?;
+    if row.get_ref(0)?.as_str().is_err() || check_id("id", &id).is_err() {
+        bad("id", &id, "not an id, so other clones don't get this task");
+    }
     let not_before = optional_text(row, 13)?;
     let section = optional_text(row, 3)?;
     let name = optional_text(row, 4)?;
     let depends_on = text(row, 7)?;
     Ok(Task {
-        id: text(row, 0)?,
+        id,
         title: text(row, 1)?,
         description: optional_text(row, 2)?,
         section: section.map(|id| Section {

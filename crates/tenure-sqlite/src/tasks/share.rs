@@ -11,7 +11,7 @@ use tenure_core::task::{
 
 use super::rows::{optional_text, text};
 use crate::lock_tables::instant;
-use crate::rows::{bad, number, time, unsigned};
+use crate::rows::{number, time, unsigned};
 use crate::write::{TransactionError, WriteTransaction};
 
 /// The columns of a shared task.
@@ -48,14 +48,17 @@ pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     let mut tasks = db.prepare_cached(select_copy!(""))?;
     let mut rows = tasks.query([])?;
     while let Some(row) = rows.next()? {
-        let id = shared_id(row)?;
-        let depends_on = edges.remove(&id).unwrap_or_default();
-        replica.tasks.insert(id, copy(row, depends_on)?);
+        if let Some(id) = shared_id(row, 0)? {
+            let depends_on = edges.remove(&id).unwrap_or_default();
+            replica.tasks.insert(id, copy(row, depends_on)?);
+        }
     }
     let mut deleted = db.prepare_cached("SELECT id, at FROM deleted_tasks")?;
     let mut rows = deleted.query([])?;
     while let Some(row) = rows.next()? {
-        replica.delete(row.get(0)?, moment(row, 1, None)?);
+        if let Some(id) = shared_id(row, 0)? {
+            replica.delete(id, moment(row, 1, None)?);
+        }
     }
     replica.tidy();
     Ok(replica)
@@ -67,20 +70,20 @@ pub(super) fn sections(db: &Connection) -> rusqlite::Result<Replica> {
     let mut sections = db.prepare_cached("SELECT name, created_at FROM sections")?;
     let mut rows = sections.query([])?;
     while let Some(row) = rows.next()? {
-        let name: String = row.get(0)?;
-        if task::check_title(&name).is_err() {
-            return Err(unshared_value(0, &name, "it can't be a section's name"));
+        if let Some(name) = shared_name(row, 0)? {
+            replica.add_section(SectionCopy::added(name, moment(row, 1, None)?));
         }
-        replica.add_section(SectionCopy::added(name, moment(row, 1, None)?));
     }
     let mut times = db.prepare_cached("SELECT name, created_at, at, deleted FROM section_times")?;
     let mut rows = times.query([])?;
     while let Some(row) = rows.next()? {
-        replica.add_section(SectionCopy {
-            name: row.get(0)?,
-            created_at: moment(row, 1, None)?,
-            deleted: Stamped::new(row.get(3)?, moment(row, 2, None)?),
-        });
+        if let Some(name) = shared_name(row, 0)? {
+            replica.add_section(SectionCopy {
+                name,
+                created_at: moment(row, 1, None)?,
+                deleted: Stamped::new(row.get(3)?, moment(row, 2, None)?),
+            });
+        }
     }
     Ok(replica)
 }
@@ -91,32 +94,37 @@ pub(super) fn add_to(replica: &mut Replica, db: &Connection, id: &str) -> rusqli
     let mut statement = db.prepare_cached(select_edges!("d.task_id = ?1"))?;
     let mut rows = statement.query([id])?;
     while let Some(row) = rows.next()? {
-        edges.insert(row.get(1)?, edge(row)?);
+        if let Some(other) = shared_id(row, 1)? {
+            edges.insert(other, edge(row)?);
+        }
     }
     let mut statement = db.prepare_cached(select_copy!("WHERE t.id = ?1"))?;
     let mut rows = statement.query([id])?;
-    if let Some(row) = rows.next()? {
-        replica.tasks.insert(shared_id(row)?, copy(row, edges)?);
+    if let Some(row) = rows.next()?
+        && let Some(id) = shared_id(row, 0)?
+    {
+        replica.tasks.insert(id, copy(row, edges)?);
     }
     let mut statement = db.prepare_cached("SELECT id, at FROM deleted_tasks WHERE id = ?1")?;
     let mut rows = statement.query([id])?;
-    if let Some(row) = rows.next()? {
-        replica.delete(row.get(0)?, moment(row, 1, None)?);
+    if let Some(row) = rows.next()?
+        && let Some(id) = shared_id(row, 0)?
+    {
+        replica.delete(id, moment(row, 1, None)?);
     }
     Ok(())
 }
 
-fn shared_id(row: &Row<'_>) -> rusqlite::Result<String> {
-    let id: String = row.get(0)?;
-    match task::check_id("id", &id) {
-        Ok(()) => Ok(id),
-        Err(error) => Err(unshared_value(0, &id, error)),
-    }
+/// The id of a task, unless another program wrote one that no clone could read: such a task stays here.
+fn shared_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    let id = row.get_ref(column)?.as_str().unwrap_or_default();
+    Ok(task::check_id("id", id).is_ok().then(|| id.to_owned()))
 }
 
-/// A value of another program that no clone could read. Sharing it would break every clone.
-fn unshared_value(column: usize, text: &str, why: impl std::fmt::Display) -> rusqlite::Error {
-    bad(column, format!("{text:?} can't be shared: {why}"))
+/// The name of a section; the same.
+fn shared_name(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    let name = row.get_ref(column)?.as_str().unwrap_or_default();
+    Ok(task::check_title(name).is_ok().then(|| name.to_owned()))
 }
 
 type Edges = BTreeMap<String, Stamped<bool>>;
@@ -127,8 +135,9 @@ fn edges(db: &Connection) -> rusqlite::Result<BTreeMap<String, Edges>> {
     let mut statement = db.prepare_cached(select_edges!("true"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let of_task = edges.entry(row.get(0)?).or_default();
-        of_task.insert(row.get(1)?, edge(row)?);
+        if let (Some(id), Some(other)) = (shared_id(row, 0)?, shared_id(row, 1)?) {
+            edges.entry(id).or_default().insert(other, edge(row)?);
+        }
     }
     Ok(edges)
 }
@@ -164,7 +173,7 @@ fn copy(row: &Row<'_>, depends_on: Edges) -> rusqlite::Result<TaskCopy> {
             description.map(|text| check::fit_description(&text)),
             at(10)?,
         ),
-        section: Stamped::new(row.get(3)?, at(11)?),
+        section: Stamped::new(shared_name(row, 3)?, at(11)?),
         priority: Stamped::new(u8::try_from(level).unwrap_or(5), at(12)?),
         progress: Stamped::new(progress, changed_at),
         depends_on,
@@ -195,7 +204,7 @@ pub(super) fn sync_state(db: &Connection) -> rusqlite::Result<SyncState> {
 
 /// The ids of the tasks that have to be shared; an empty one stands for the sections.
 pub(super) fn unshared(db: &Connection) -> rusqlite::Result<Vec<String>> {
-    db.prepare_cached("SELECT id FROM unshared")?
+    db.prepare_cached("SELECT id FROM unshared WHERE typeof(id) = 'text'")?
         .query_map([], |row| row.get(0))?
         .collect()
 }
