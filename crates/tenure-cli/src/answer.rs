@@ -12,11 +12,11 @@ use clap::error::ErrorKind as UsageError;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
+use tenure_core::text::visible;
 use tenure_core::{BadName, ErrorKind as StoreErrorKind, StoreError, TaskError};
 
 use crate::args::Global;
 use crate::exit::Exit;
-use crate::fit::visible;
 use crate::help;
 use crate::words;
 
@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) data: Value,
     /// Without a newline at the end; nothing is printed if it is empty.
     pub(crate) text: String,
+    /// Whether the text has colours, and was escaped before it got them.
+    is_styled: bool,
     /// Whether nothing is printed, not even with `--json`.
     pub(crate) silent: bool,
     /// Runs if the answer cannot be written.
@@ -38,9 +40,16 @@ impl Answer {
             exit: Exit::Done,
             data: to_value(&data),
             text: text.into(),
+            is_styled: false,
             silent: false,
             undo: None,
         }
+    }
+
+    /// The text has colours: the command has escaped what came from others ([`flat`](tenure_core::text::flat)).
+    pub(crate) fn styled(mut self) -> Self {
+        self.is_styled = true;
+        self
     }
 
     /// Undoes the command if the answer cannot be written: the caller would never learn its token.
@@ -55,6 +64,7 @@ impl Answer {
             exit,
             data: Value::Null,
             text: String::new(),
+            is_styled: false,
             silent: true,
             undo: None,
         }
@@ -312,6 +322,8 @@ pub(crate) fn print_outcome(
                 Ok(())
             } else if global.json {
                 write_line(&envelope(command, subcommand, Some(answer.data), None))
+            } else if answer.is_styled {
+                write_line(&answer.text)
             } else {
                 write_line(&visible(&answer.text))
             };
@@ -461,12 +473,21 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
                     details: json!({}),
                 };
                 let _ = write_line(&envelope("tenure", None, None, Some(error)));
-            } else {
+            } else if words.iter().all(|word| is_visible(&word.to_string_lossy())) {
                 let _ = write_page(anstream::stderr().lock(), &text);
+            } else {
+                // It repeats the words, so it has no colours.
+                let text = text.to_string();
+                let line = format!("{}\n", visible(text.trim_end()));
+                let _ = anstream::stderr().write_all(line.as_bytes());
             }
             Exit::Usage.code()
         }
     }
+}
+
+fn is_visible(word: &str) -> bool {
+    visible(word) == word
 }
 
 /// Writes a text of several lines, coloured on a terminal.

@@ -1,8 +1,5 @@
 //! Text cut and padded to a width in terminal columns. A wide character or an emoji takes two columns.
 
-use std::borrow::Cow;
-
-use tenure_core::key::is_hidden;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -24,31 +21,6 @@ pub(crate) fn terminal_width() -> usize {
 /// The width of a text.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
-}
-
-/// The text on one line, without control characters.
-pub(crate) fn flat(text: &str) -> String {
-    visible(&text.replace(char::is_control, " ")).into_owned()
-}
-
-/// The text with invisible characters escaped, so that none can make it look like another text. A joiner
-/// stays between characters beyond ASCII, as in an emoji.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_hidden) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::new();
-    let mut before = ' ';
-    for c in text.chars() {
-        let joins = matches!(c, '\u{200c}' | '\u{200d}') && !before.is_ascii();
-        if is_hidden(c) && !joins {
-            shown.extend(c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-        before = c;
-    }
-    Cow::Owned(shown)
 }
 
 /// The text cut to at most `most` columns; a cut is marked with an ellipsis.
@@ -122,15 +94,6 @@ pub(crate) fn wrapped(text: &str, most: usize, lines: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn invisible_characters_are_escaped() {
-        assert_eq!(
-            visible("plain é 日本 👩\u{200d}🚀"),
-            "plain é 日本 👩\u{200d}🚀"
-        );
-        assert_eq!(visible("a\u{202e}b\u{200d}"), "a\\u{202e}b\\u{200d}");
-    }
 
     #[test]
     fn wide_characters_and_emoji_take_two_columns() {

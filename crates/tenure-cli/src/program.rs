@@ -64,10 +64,7 @@ fn shown(command: &[OsString]) -> String {
     let words = command
         .iter()
         .map(|word| words::quoted(&word.to_string_lossy()));
-    let text = words
-        .collect::<Vec<_>>()
-        .join(" ")
-        .replace(char::is_control, " ");
+    let text = words.collect::<Vec<_>>().join(" ");
     if text.chars().count() <= 120 {
         return text;
     }

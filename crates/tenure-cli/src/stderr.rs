@@ -6,9 +6,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use anstream::adapter::strip_str;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
+use tenure_core::text::flat;
 
 /// How many bytes of the end are remembered.
 const TAIL: usize = 4096;
@@ -48,8 +50,8 @@ impl StderrTee {
         let tail = self.thread.join().ok()?;
         let text = String::from_utf8_lossy(&tail);
         let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
-        let visible = line.chars().filter(|c| !c.is_control());
-        Some(visible.take(LONGEST).collect())
+        let line = flat(&strip_str(line).to_string());
+        Some(line.chars().take(LONGEST).collect())
     }
 }
 

@@ -6,6 +6,7 @@
 //! 3. Prose, which is the last column, is broken between words.
 
 use std::io::IsTerminal;
+use tenure_core::text::flat;
 
 use crate::fit;
 
@@ -59,13 +60,13 @@ impl Table {
 
     /// Begins a group of rows, under a line of its own.
     pub(crate) fn group(&mut self, title: &str) {
-        self.groups.push((self.rows.len(), fit::flat(title)));
+        self.groups.push((self.rows.len(), flat(title)));
     }
 
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         let cells = cells.into_iter().enumerate();
         let cells = cells.filter(|(column, _)| Some(*column) != self.left_out);
-        let cells = cells.map(|(_, cell)| fit::flat(&cell.into()));
+        let cells = cells.map(|(_, cell)| flat(&cell.into()));
         self.rows.push(cells.collect());
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
+use tenure_core::text::{flat, visible};
 use tenure_core::{Busy, HolderId, Key, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
 
 use crate::answer::Failure;
@@ -88,7 +89,7 @@ pub(crate) fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
-    if word.contains(char::is_control) {
+    if visible(word) != word || word.contains(['\n', '\t']) {
         return printed(word.as_bytes());
     }
     format!("'{}'", word.replace('\'', "'\\''"))
@@ -242,7 +243,7 @@ pub(crate) fn lasts(now: &Moment, lease: &Lease) -> String {
 pub(crate) fn reserved(now: &Moment, what: &str, lease: &Lease) -> Vec<String> {
     let mut lines = vec![format!("{what} is reserved by {}", held(now, lease))];
     if let Some(why) = &lease.holder.command {
-        lines.push(format!("  what for: {why}"));
+        lines.push(format!("  what for: {}", flat(why)));
     }
     lines.push(format!("  {}", lasts(now, lease)));
     lines
@@ -293,7 +294,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
         let held = self::held(now, lease);
         lines.push(format!("{what} is locked by {held}{mode}"));
         if let Some(command) = &lease.holder.command {
-            lines.push(format!("  it runs: {command}"));
+            lines.push(format!("  it runs: {}", flat(command)));
         }
         let renewed = if lease.holder.liveness_lock().is_some() && lease.expires.is_some() {
             " (renewed while its command runs)"

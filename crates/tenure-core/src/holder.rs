@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{BadName, check_name, check_visible};
+use crate::text::flat;
 use crate::time::Epoch;
 
 /// The name of a holder: given with `--as`, or generated for a process.
@@ -181,9 +182,10 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.id)?;
+        let host = flat(&self.host);
         match self.process() {
-            Some(process) => write!(f, " (pid {} on {})", process.pid, self.host),
-            None => write!(f, " (on {})", self.host),
+            Some(process) => write!(f, " (pid {} on {host})", process.pid),
+            None => write!(f, " (on {host})"),
         }
     }
 }

@@ -23,6 +23,7 @@
 //! | [`graph`] | [`graph::Graph`]: cycles of dependencies between tasks |
 //! | [`event`] | [`Event`]: one line of a key's history |
 //! | [`task`] | [`Task`], [`Section`], and the rules for working on them |
+//! | [`text`] | text from others, made fit to be shown |
 //! | [`store`] | the [`Store`] trait that every store implements |
 //! | [`error`] | [`StoreError`]: what is wrong, where, and how to fix it |
 //!
@@ -59,6 +60,7 @@ pub mod queue;
 pub mod several;
 pub mod store;
 pub mod task;
+pub mod text;
 pub mod time;
 pub mod verdict;
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::holder::{HolderId, SessionId};
 use crate::lease::Lease;
+use crate::text::flat;
 use crate::time::Moment;
 
 /// The state of the process or session that a lease is tied to, as far as the store can find out.
@@ -129,12 +130,12 @@ impl fmt::Display for Evidence {
                 )
             }
             Self::Rebooted { .. } => write!(f, "the machine has restarted since"),
-            Self::SessionEnded { session } => write!(f, "its session {} ended", session.0),
+            Self::SessionEnded { session } => write!(f, "its session {} ended", flat(&session.0)),
             Self::TimeRanOut { expired_at } => write!(f, "it expired at {expired_at:.3}"),
             Self::Forced {
                 by,
                 reason: Some(reason),
-            } => write!(f, "forced by {by}: {reason}"),
+            } => write!(f, "forced by {by}: {}", flat(reason)),
             Self::Forced { by, reason: None } => write!(f, "forced by {by}"),
         }
     }

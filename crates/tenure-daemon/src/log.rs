@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
-use tenure_core::key::is_hidden;
+use tenure_core::text::flat;
 use tenure_host::files::beneath;
 use tenure_host::files::permissions::create_new;
 
@@ -176,17 +176,13 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 fn format_line(at: Timestamp, text: &str) -> Vec<u8> {
     let mut line = format!("{at:.3} ");
-    for c in text.chars() {
+    // The name of a branch or a holder must not move a reader's cursor, nor look like another.
+    for c in flat(text).chars() {
         if line.len() >= LONGEST_TEXT {
             line.push('…');
             break;
         }
-        // The name of a branch or a holder must not move a reader's cursor, nor look like another.
-        if is_hidden(c) {
-            line.extend(c.escape_unicode());
-        } else {
-            line.push(if c.is_control() { ' ' } else { c });
-        }
+        line.push(c);
     }
     line.push('\n');
     line.into_bytes()

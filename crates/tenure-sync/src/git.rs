@@ -19,6 +19,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
+use tenure_core::text::flat;
 use tenure_host::tied::{Tied, TiedChild};
 use tenure_host::time_limit::TimeLimit;
 
@@ -290,9 +291,7 @@ pub(super) fn words(stderr: &str) -> String {
     // Git's own advice for a repository of another user.
     let advice = with(&["git config --global --add safe.directory"]);
     let all: Vec<&str> = host.chain([git]).chain(advice).collect();
-    let visible = all.join("; ");
-    let visible = visible.chars().filter(|c| !c.is_control());
-    visible.take(400).collect()
+    flat(&all.join("; ")).chars().take(400).collect()
 }
 
 /// Reads a pipe to its end in a thread, so that its writer never blocks.

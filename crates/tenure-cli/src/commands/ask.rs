@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 use tenure::wire::{ErrorCode, GrantJson, RequestJson};
 use tenure::{BadPath, Target, Tenure, WorkTree, call_deadline};
+use tenure_core::text::flat;
 use tenure_core::{Event, HolderId, Key, Lease, Token};
 use tenure_host::files::{atomic, beneath};
 
@@ -132,7 +133,7 @@ pub(crate) fn requests<'a>(
 /// A request, for its holder to read.
 pub(crate) fn told(event: &Event) -> String {
     let note = event.reason.as_deref();
-    let note = note.map_or_else(String::new, |note| format!(": {note}"));
+    let note = note.map_or_else(String::new, |note| format!(": {}", flat(note)));
     format!("{} asks for {}{note}", event.holder, event.key)
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn told_with_paths(event: &Event, leases: &[&Lease]) -> String {
         return told(event);
     };
     let note = event.reason.as_deref();
-    let note = note.map_or_else(String::new, |note| format!(": {note}"));
+    let note = note.map_or_else(String::new, |note| format!(": {}", flat(note)));
     let (who, holder) = (&event.holder, &lease.holder.id);
     format!(
         "{who} asks {holder} for {}{note}",

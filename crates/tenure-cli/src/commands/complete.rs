@@ -12,12 +12,12 @@ use std::ffi::OsString;
 use clap::{Arg, Command, CommandFactory};
 use tenure::{Config, StoreUrl, Tenure, call_deadline};
 use tenure_core::task::TaskQuery;
+use tenure_core::text::flat;
 use tenure_core::{HistoryQuery, Status};
 
 use crate::answer::Answer;
 use crate::args::Args;
 use crate::context;
-use crate::fit;
 use crate::words;
 
 /// How much of the history is searched for keys.
@@ -37,7 +37,7 @@ pub(crate) fn complete(typed: &[OsString]) -> Answer {
         .collect();
     let lines: Vec<String> = candidates(&typed)
         .into_iter()
-        .map(|(word, about)| format!("{}\t{}", fit::flat(&word), fit::flat(&about)))
+        .map(|(word, about)| format!("{}\t{}", flat(&word), flat(&about)))
         .collect();
     Answer::new((), lines.join("\n"))
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tenure::Project;
 use tenure::wire::ErrorCode;
+use tenure_core::text::flat;
 use tenure_core::{Clock, Moment};
 use tenure_daemon::{DaemonState, StartError};
 use tenure_host::HostClock;
@@ -55,7 +56,7 @@ fn identify(state: &DaemonState) -> String {
     let elsewhere = if process.namespace == tenure_host::identity::namespace() {
         String::new()
     } else {
-        format!(" in the container {}", process.host)
+        format!(" in the container {}", flat(&process.host))
     };
     format!(
         "pid {}{elsewhere} since {}, {}",

@@ -2,6 +2,7 @@
 
 use tenure::plural;
 use tenure::wire::{CleanupJson, DoctorJson, FindingJson, FixedJson};
+use tenure_core::text::flat;
 use tenure_view::Overview;
 use tenure_view::doctor::{self, Extent, Finding, Fixed, Remedy, Severity};
 
@@ -125,7 +126,7 @@ fn paragraph(lines: &mut Vec<String>, mark: &str, text: &str) {
     let indent = " ".repeat(fit::width(mark));
     let mut line = mark.to_owned();
     let mut is_empty = true;
-    for word in fit::flat(text).split_whitespace() {
+    for word in flat(text).split_whitespace() {
         if !is_empty && fit::width(&line) + 1 + fit::width(word) > WIDTH {
             lines.push(std::mem::replace(&mut line, indent.clone()));
             is_empty = true;

@@ -29,6 +29,7 @@ use tenure_agents::event::{BadEvent, Event, What};
 use tenure_agents::reply::Reply;
 use tenure_agents::tool::Tool;
 use tenure_core::HolderId;
+use tenure_core::text::flat;
 
 use self::files::Files;
 use self::timer::Timer;
@@ -445,7 +446,7 @@ impl<'a> Session<'a> {
                 format!(" (it has reserved {paths})")
             };
             let why = lease.holder.command.as_ref();
-            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            let why = why.map_or_else(String::new, |why| format!(": {}", flat(why)));
             lines.push(format!(
                 "{file} is reserved by {}, {}{of}{why}.",
                 words::held(&now, lease),

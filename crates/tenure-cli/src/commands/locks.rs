@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
 use tenure::{Tenure, call_deadline, plural};
+use tenure_core::text::flat;
 use tenure_core::{
     Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Lease, Mode, Moment,
     Presence, Reap, Reason, Snapshot, Verdict,
@@ -233,7 +234,7 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
             lines.push(line("Mode:", words::mode(lease)));
         }
         if let Some(command) = &lease.holder.command {
-            lines.push(line("Runs:", command.clone()));
+            lines.push(line("Runs:", flat(command)));
         }
     }
     for (index, problem) in snapshot.problems.iter().enumerate() {

@@ -8,6 +8,7 @@ use tenure::wire::{ErrorCode, SetupJson};
 use tenure_agents::tool::Tool;
 use tenure_agents::{diff, merge, section};
 use tenure_board::save::{Replaces, SaveError, SaveStep, Saved, save, sweep};
+use tenure_core::text::visible;
 use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 
@@ -147,7 +148,7 @@ fn confirm(
         return Err(failure.details(details));
     }
     let mut err = anstream::stderr();
-    err.write_all(format!("{shown}\n\n{ask} [y/N] ").as_bytes())?;
+    err.write_all(format!("{}\n\n{ask} [y/N] ", visible(shown)).as_bytes())?;
     err.flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

@@ -7,6 +7,7 @@ use tenure::wire::{
     SyncRestoreJson, SyncStatusJson, TimeJson,
 };
 use tenure::{Config, Project, Tenure, plural};
+use tenure_core::text::flat;
 use tenure_daemon::{CycleEvent, CycleOutcome, CycleResult, run_once};
 use tenure_sync::{Restore, SyncEvent, SyncStatus};
 
@@ -128,7 +129,7 @@ fn status_text(status: &SyncStatus) -> String {
         None => "Last sync: none".into(),
     });
     if let (Some(error), Some(at)) = (&status.last.error, status.last.failed_at) {
-        lines.push(format!("Last error: {} {error}", TimeJson(at)));
+        lines.push(format!("Last error: {} {}", TimeJson(at), flat(error)));
     }
     lines.join("\n")
 }
@@ -138,13 +139,17 @@ fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answe
     let mut lines: Vec<String> = Vec::new();
     for commit in &commits {
         let id = commit.id.get(..10).unwrap_or(&commit.id);
-        lines.push(format!("{id}  {}  {}", TimeJson(commit.at), commit.author));
+        lines.push(format!(
+            "{id}  {}  {}",
+            TimeJson(commit.at),
+            flat(&commit.author)
+        ));
         for change in &commit.changes {
             let id = change.id.get(..8).unwrap_or(&change.id);
             lines.push(format!(
                 "    {id}  {}: {}",
-                change.title,
-                change.what.join(", ")
+                flat(&change.title),
+                flat(&change.what.join(", "))
             ));
         }
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use tenure::wire::{ErrorCode, SpanJson, TimelineJson, WaitSpanJson};
 use tenure::{HistoryQuery, call_deadline};
+use tenure_core::text::flat;
 use tenure_core::{
     Event, EventKind, Evidence, HolderId, Key, Mode, Moment, Presence, Snapshot, Token, Verdict,
 };
@@ -393,7 +394,7 @@ fn json(store: &str, span: &Span) -> SpanJson {
 
 /// Text for XML.
 fn escaped(text: &str) -> String {
-    let text = fit::flat(text);
+    let text = flat(text);
     let text = text
         .replace('&', "&amp;")
         .replace('<', "&lt;")

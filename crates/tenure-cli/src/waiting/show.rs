@@ -10,11 +10,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use tenure::wire::BusyJson;
 use tenure::{Progress, duration};
+use tenure_core::text::visible;
 use tenure_core::{Clock, Moment};
 
 use crate::answer::{remark, report_event};
 use crate::args::Global;
-use crate::fit::{self, visible};
+use crate::fit;
 use crate::words;
 
 /// The time between two lines without a terminal.

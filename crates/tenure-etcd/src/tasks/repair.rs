@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tenure_core::task::flow::wake_seekers;
 use tenure_core::task::lines::as_stored;
+use tenure_core::text::flat;
 use tenure_core::{StoreError, TaskError};
 
 use super::entries::{ALL, task_record};
@@ -107,7 +108,7 @@ impl EtcdStep<'_> {
                         .collect();
                     done.push(format!(
                         "removed the task {id}, whose record can't be understood: {}",
-                        was.escape_debug()
+                        flat(&was)
                     ));
                 }
                 Err(_) => {

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use tenure_core::text::flat;
 use tenure_core::{Binding, Epoch, Holder, HolderId, Lease, LivenessId, Process, Token};
 
 use tenure_host::files::beneath::{self, Refused};
@@ -92,7 +93,7 @@ impl ForeignFiles {
     /// The command, on one line.
     pub(super) fn command(&self) -> Option<String> {
         let text = String::from_utf8_lossy(self.cmd.as_ref()?);
-        let line = text.trim().replace(char::is_control, " ");
+        let line = flat(text.trim());
         (!line.is_empty()).then_some(line)
     }
 
@@ -168,7 +169,7 @@ impl TenureFile {
     /// The contents of the file `cmd`: one line.
     pub(super) fn cmd(&self) -> String {
         let command = self.command.as_deref().unwrap_or(self.holder.as_str());
-        command.replace(char::is_control, " ")
+        flat(command)
     }
 
     pub(super) fn into_holder(self) -> Holder {

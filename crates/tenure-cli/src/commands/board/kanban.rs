@@ -2,8 +2,9 @@
 
 use anstyle::{AnsiColor, Style};
 use tenure_board::{Column, Config, Task, columns};
+use tenure_core::text::flat;
 
-use crate::fit::{cut, filled, flat, width, wrapped};
+use crate::fit::{cut, filled, width, wrapped};
 
 /// The width below which a column is hard to read.
 const NARROWEST: usize = 18;

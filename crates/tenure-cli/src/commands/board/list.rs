@@ -34,7 +34,10 @@ pub(super) fn list(
         View::Tsv => records(&tasks),
         View::Table | View::Kanban if tasks.is_empty() => "No tasks.".to_owned(),
         View::Table => table(&tasks),
-        View::Kanban => kanban::kanban(&config, &tasks, fit::terminal_width()),
+        View::Kanban => {
+            let text = kanban::kanban(&config, &tasks, fit::terminal_width());
+            return Ok(Answer::new(Value::Null, text).styled());
+        }
     };
     Ok(Answer::new(Value::Null, text))
 }

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tenure::wire::{BoardBusyJson, ErrorCode};
 use tenure::{Acquired, Guard, Project, StoreUrl, Tenure};
 use tenure_board::{Board, Replaces, SaveError, SaveStep, Saved, save};
+use tenure_core::text::flat;
 use tenure_core::{Busy, Doubt, Released, Verdict};
 
 use super::unusable;
@@ -279,7 +280,7 @@ fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
         Some((lease, verdict)) if verdict.ended().is_none() => {
             lines.push(format!("held by {}: {verdict}", words::held(&now, lease)));
             if let Some(command) = &lease.holder.command {
-                lines.push(format!("it runs: {command}"));
+                lines.push(format!("it runs: {}", flat(command)));
             }
             match verdict {
                 Verdict::Malformed => {

@@ -14,6 +14,7 @@ use crate::args::Global;
 use crate::args::daemon::Logs;
 use crate::exit::Exit;
 use tenure::wire::{DaemonLogJson, ErrorCode, LogLineJson};
+use tenure_core::text::flat;
 
 pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
     let path = path(asked)?;
@@ -27,7 +28,7 @@ pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
         lines: lines.iter().map(|line| object(line)).collect(),
     };
     let shown: Vec<String> = lines.iter().map(|line| shown(line)).collect();
-    Ok(Answer::new(data, shown.join("\n")))
+    Ok(Answer::new(data, shown.join("\n")).styled())
 }
 
 /// The log that was given, or that of the daemon that runs or ran last.
@@ -105,8 +106,8 @@ fn object(line: &str) -> LogLineJson {
 fn shown(line: &str) -> String {
     let dim = Style::new().dimmed();
     match parts(line) {
-        Some((at, text)) => format!("{dim}{at}{dim:#} {text}"),
-        None => line.to_owned(),
+        Some((at, text)) => format!("{dim}{at}{dim:#} {}", flat(text)),
+        None => flat(line),
     }
 }
 

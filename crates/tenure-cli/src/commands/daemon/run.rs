@@ -5,6 +5,7 @@ use std::io::Write;
 use anstyle::Style;
 use jiff::Timestamp;
 use tenure::wire::DaemonEndedJson;
+use tenure_core::text::visible;
 use tenure_daemon::DaemonOptions;
 use tenure_host::inherit;
 
@@ -13,7 +14,6 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Work;
 use crate::context;
-use crate::fit::visible;
 use crate::words;
 
 /// The line that a detached daemon prints for `tenure daemon start` once it runs.

@@ -2,6 +2,7 @@
 
 use tenure::plural;
 use tenure::wire::{ErrorCode, GuardProblemJson, GuardRefusedJson};
+use tenure_core::text::{flat, visible};
 use tenure_core::{Lease, Mode, PathPattern};
 use tenure_guard::judge::Problem;
 use tenure_guard::push::Refused;
@@ -84,10 +85,10 @@ pub(super) fn judged(
 
 /// A path in a line of a message.
 fn shown(path: &str) -> String {
-    if path.contains(char::is_control) {
-        return words::quoted(path);
+    if visible(path) == path && !path.contains('\n') {
+        return path.to_owned();
     }
-    path.to_owned()
+    words::quoted(path)
 }
 
 /// What the person who runs git types for a path, as a pattern to reserve and as a path for git. Git runs hooks at the top
@@ -107,7 +108,7 @@ fn typed(scene: &Scene, path: &str) -> (String, String) {
 /// What a reservation is for, in parentheses.
 fn why(lease: &Lease) -> String {
     let why = lease.holder.command.as_deref();
-    why.map_or_else(String::new, |why| format!(" ({why})"))
+    why.map_or_else(String::new, |why| format!(" ({})", flat(why)))
 }
 
 /// Who the caller is taken for.

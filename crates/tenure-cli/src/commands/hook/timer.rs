@@ -4,9 +4,11 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tenure_agents::event::{Event, What};
 use tenure_agents::reply::Reply;
 use tenure_agents::tool::Tool;
+use tenure_core::text::visible;
 
 use crate::answer::Failure;
 
@@ -67,14 +69,29 @@ impl Timer {
     pub(super) fn answer(&self, reply: &Reply) -> i32 {
         let state = self.lock();
         if let Some(err) = &reply.err {
-            let _ = std::io::stderr().write_all(format!("{err}\n").as_bytes());
+            let _ = std::io::stderr().write_all(format!("{}\n", visible(err)).as_bytes());
         }
         if let Some(out) = &reply.out {
+            let out = readable(out);
             let _ = std::io::stdout().write_all(format!("{out}\n").as_bytes());
         }
         // Until the process ends.
         std::mem::forget(state);
         reply.code
+    }
+}
+
+/// The answer with all its texts escaped, because the agent's model reads them.
+fn readable(answer: &Value) -> Value {
+    match answer {
+        Value::String(text) => visible(text).into(),
+        Value::Array(all) => all.iter().map(readable).collect(),
+        Value::Object(all) => {
+            let all = all.iter();
+            all.map(|(name, value)| (name.clone(), readable(value)))
+                .collect()
+        }
+        other => other.clone(),
     }
 }
 

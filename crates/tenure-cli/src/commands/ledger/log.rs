@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::value::RawValue;
 use tenure::wire::{ErrorCode, LedgerEventJson};
 use tenure_core::Clock;
+use tenure_core::text::flat;
 use tenure_host::HostClock;
 use tenure_ledger::{Dialect, Ledger, NodeId, RecordedEvent};
 
@@ -15,7 +16,6 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::ledger::Log;
 use crate::exit::Exit;
-use crate::fit::flat;
 use crate::words;
 
 /// Which events to print.

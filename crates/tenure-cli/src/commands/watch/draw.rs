@@ -7,6 +7,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+use tenure_core::text::flat;
 
 use super::rows::{self, Row, Tone};
 use super::screen::{Bar, Intent, KEYS, Over, Pane, Screen};
@@ -166,7 +167,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, screen: &Screen, colours: Colour
     let line = match (&screen.over, &screen.message) {
         (Over::Filter(_), _) => Line::from(format!("/{}█", screen.filter)),
         (_, Some(message)) => {
-            let text = fit::cut(&fit::flat(message), columns(area));
+            let text = fit::cut(&flat(message), columns(area));
             Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
         }
         _ if !screen.filter.is_empty() => Line::from(format!(
@@ -216,10 +217,7 @@ fn draw_pane(
         .iter()
         .filter_map(|at| table.rows.get(*at))
         .map(|row| {
-            let cells = row
-                .cells
-                .iter()
-                .map(|cell| fit::flat(&cell.at(&screen.now)));
+            let cells = row.cells.iter().map(|cell| flat(&cell.at(&screen.now)));
             (row, cells.collect())
         })
         .collect();
@@ -318,7 +316,7 @@ fn draw_lanes(
             .cells
             .first()
             .map_or_else(String::new, |cell| cell.at(&screen.now));
-        let label = fit::filled(&fit::middle(&fit::flat(&cell), name), name + GAP);
+        let label = fit::filled(&fit::middle(&flat(&cell), name), name + GAP);
         let mut style = Style::new();
         if selected == Some(row.id.as_str()) && screen.focus == Pane::Timeline {
             style = style.add_modifier(Modifier::REVERSED);
@@ -381,10 +379,7 @@ fn draw_over(frame: &mut Frame<'_>, area: Rect, screen: &Screen, colours: Colour
         .title(title)
         .border_style(colours.tone(Tone::Waiting))
         .padding(ratatui::widgets::Padding::horizontal(1));
-    let lines: Vec<Line<'_>> = lines
-        .iter()
-        .map(|line| Line::from(fit::flat(line)))
-        .collect();
+    let lines: Vec<Line<'_>> = lines.iter().map(|line| Line::from(flat(line))).collect();
     frame.render_widget(Clear, place);
     let text = Paragraph::new(lines)
         .block(block)

@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use rustix::event::{PollFd, PollFlags};
 use tenure::StoreUrl;
 use tenure::wire::{LeaseJson, WatchLineJson};
+use tenure_core::text::flat;
 use tenure_core::{EventKind, Moment};
 use tenure_host::clock::since_boot;
 use tenure_host::time_limit::TimeLimit;
@@ -16,7 +17,6 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::commands::locks::{all, detail};
 use crate::exit::Exit;
-use crate::fit;
 use crate::words;
 
 /// Prints each change as a line, until the reader is gone or this process is ended.
@@ -131,11 +131,15 @@ fn print(
                 last_event,
             } = line
             {
-                let _ = writeln!(text, "{at} watching {store} after event {last_event}");
+                let _ = writeln!(
+                    text,
+                    "{at} watching {} after event {last_event}",
+                    flat(store)
+                );
             }
         }
         for change in changes {
-            text.push_str(&fit::flat(&told(feed, change)));
+            text.push_str(&flat(&told(feed, change)));
             text.push('\n');
         }
     }

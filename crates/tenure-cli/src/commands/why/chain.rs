@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use tenure::wire::{LeaseJson, WaiterJson, WhyLinkJson};
 use tenure::{StoreUrl, call_deadline};
+use tenure_core::text::flat;
 use tenure_core::{
     HolderId, Key, KeyKind, Lease, Mode, Presence, Snapshot, Task, TaskStore, Verdict, Waiter,
 };
@@ -254,7 +255,8 @@ impl Chain<'_> {
             );
             self.lines.push(format!("{indent}  since {since}, in {of}"));
             if let Some(command) = &lease.holder.command {
-                self.lines.push(format!("{indent}  it runs: {command}"));
+                self.lines
+                    .push(format!("{indent}  it runs: {}", flat(command)));
             }
             self.lines
                 .push(format!("{indent}  {}", words::state(now, lease, verdict)));
@@ -389,7 +391,7 @@ impl Chain<'_> {
         self.lines
             .push(format!("  {}: {}", lock.verdict.word(), lock.verdict.why()));
         for process in &lock.processes {
-            let command = process.command.as_deref().unwrap_or("(exited)");
+            let command = flat(process.command.as_deref().unwrap_or("(exited)"));
             self.lines.push(format!("  pid {}: {command}", process.pid));
         }
         self.links.push(WhyLinkJson {

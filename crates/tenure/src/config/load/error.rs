@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use tenure_core::text::flat;
 
 use super::super::Source;
 
@@ -113,7 +114,7 @@ pub(super) fn shortened(text: &str) -> String {
     } else {
         ""
     };
-    format!("{}{more}", beginning.escape_debug())
+    format!("{}{more}", flat(&beginning))
 }
 
 impl fmt::Display for Location {
@@ -123,7 +124,7 @@ impl fmt::Display for Location {
             Self::Position { path, line, column } => {
                 write!(out, "{}:{line}:{column}", path.display())
             }
-            Self::Environment(name) => write!(out, "environment variable {}", name.escape_debug()),
+            Self::Environment(name) => write!(out, "environment variable {}", flat(name)),
         }
     }
 }
