@@ -1,6 +1,5 @@
 //! The statuses, priorities and kinds that `config.json` defines: [`Config`].
 
-use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -55,7 +54,7 @@ struct Raw {
 impl Config {
     /// Reads the configuration. The error is the first problem in the file.
     pub fn read(path: &Path) -> Result<Self, BoardError> {
-        let bytes = fs::read(path).map_err(unreadable(path))?;
+        let bytes = crate::read_file(path).map_err(unreadable(path))?;
         Self::parse(path, &bytes)
     }
 

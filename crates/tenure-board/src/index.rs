@@ -4,7 +4,6 @@
 //! item on its own line, an empty list on two lines. So neither tool changes a file that the other wrote.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -79,7 +78,7 @@ pub struct IndexEntry {
 
 /// Reads the index; `None` if the file does not exist.
 pub fn read(path: &Path) -> Result<Option<Vec<IndexEntry>>, BoardError> {
-    let bytes = match fs::read(path) {
+    let bytes = match crate::read_file(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(path)(error)),
@@ -96,6 +95,8 @@ pub fn read(path: &Path) -> Result<Option<Vec<IndexEntry>>, BoardError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::config::Config;
     use crate::document::Document;

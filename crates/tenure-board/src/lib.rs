@@ -54,6 +54,8 @@ pub use validate::{Problem, ProblemKind, Severity};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tenure_host::files::beneath;
+
 /// Why a board can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BoardError {
@@ -99,6 +101,15 @@ pub enum BoardError {
         /// What is wrong and how to fix it.
         what: String,
     },
+}
+
+/// The largest file of a board that is read, in bytes.
+const LARGEST: u64 = 64 << 20;
+
+/// Reads a file of a board. What is not a file of its own, such as a link or a pipe that another user put there, is
+/// refused.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    beneath::read(path, LARGEST)
 }
 
 pub(crate) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> BoardError {

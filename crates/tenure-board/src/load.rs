@@ -7,6 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tenure_host::files::beneath;
+
 use crate::config::Config;
 use crate::document::Document;
 use crate::location::Board;
@@ -55,6 +57,7 @@ pub struct TaskNames {
 pub fn names(board: &Board) -> Result<TaskNames, BoardError> {
     let folder = board.tasks();
     let mut found = TaskNames::default();
+    beneath::must_not_be_link(&folder).map_err(unreadable(&folder))?;
     for entry in fs::read_dir(&folder).map_err(unreadable(&folder))? {
         let entry = entry.map_err(unreadable(&folder))?;
         if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
@@ -82,7 +85,7 @@ pub fn load(board: &Board) -> Result<TaskFiles, BoardError> {
     let mut unreadable = Vec::new();
     for id in ids {
         let path = folder.join(format!("{id}.md"));
-        match fs::read(&path) {
+        match crate::read_file(&path) {
             Ok(bytes) => files.push(TaskFile { id, path, bytes }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => unreadable.push((path, error)),
@@ -138,8 +141,9 @@ pub enum Lookup {
     Ambiguous(Vec<String>),
 }
 
-/// Finds a task by its id, its file, or a prefix that only one id has. The folder is listed only if no file
-/// has that very name.
+/// Finds a task by its id, its file, or whole words at the beginning of its id that no other id has: a part of a word
+/// may have meant a task that was deleted, as 1 in the place of 10. The folder is listed only if no file has that very
+/// name.
 pub fn find_task(board: &Board, wanted: &str) -> Result<Lookup, BoardError> {
     let id = crate::task::id_of(wanted);
     let file = |id: &str| board.tasks().join(format!("{id}.md"));
@@ -163,9 +167,14 @@ pub fn find_task(board: &Board, wanted: &str) -> Result<Lookup, BoardError> {
         .into_iter()
         .filter(|known| known.starts_with(id))
         .collect();
+    let is_cut = |known: &String| {
+        let rest = known.strip_prefix(id).unwrap_or_default();
+        rest.starts_with(char::is_alphanumeric)
+    };
     Ok(match (matching.pop(), matching.is_empty()) {
         (None, _) => Lookup::NotFound,
         (Some(_), _) if id.is_empty() => Lookup::NotFound,
+        (Some(only), true) if is_cut(&only) => Lookup::NotFound,
         (Some(only), true) => {
             let path = file(&only);
             Lookup::One(only, path)

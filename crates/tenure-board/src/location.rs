@@ -16,6 +16,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tenure_host::files::beneath;
+
 use crate::BoardError;
 
 /// The name of the folder that holds the lock.
@@ -38,17 +40,18 @@ pub struct Board(PathBuf);
 
 impl Board {
     /// Finds the board of `from` or of the nearest folder above it.
-    pub fn find(from: &Path) -> Option<Self> {
+    pub fn find(from: &Path) -> Option<io::Result<Self>> {
         let candidates = |root: &Path| [root.join(".bilu/board"), root.join("src/board")];
         from.ancestors()
             .flat_map(candidates)
             .find(|board| board.is_dir())
-            .and_then(|board| Self::at(&board).ok())
+            .map(|board| Self::at(&board))
     }
 
-    /// The board in this folder. Symbolic links are resolved, so that every path leads to the same lock.
+    /// The board in this folder. Symbolic links are resolved, so that every path leads to the same lock; one that another
+    /// user may have put there is refused.
     pub fn at(folder: &Path) -> io::Result<Self> {
-        let real = folder.canonicalize()?;
+        let real = beneath::resolve(folder)?;
         if real.is_dir() {
             Ok(Self(real))
         } else {
@@ -146,9 +149,9 @@ mod tests {
     fn the_nearest_board_is_found_and_the_installed_one_comes_first() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
-        assert_eq!(Board::find(&root.join("src")), None);
+        assert!(Board::find(&root.join("src")).is_none());
         fs::create_dir_all(root.join("src/board/tasks")).unwrap();
-        let found = |from: &str| Board::find(&root.join(from)).unwrap();
+        let found = |from: &str| Board::find(&root.join(from)).unwrap().unwrap();
         assert_eq!(found("src/board/tasks").folder(), root.join("src/board"));
         assert_eq!(found("").lock().unwrap(), root.join("src/storage/lock"));
         fs::create_dir_all(root.join(".bilu/board")).unwrap();
@@ -166,7 +169,7 @@ mod tests {
         std::os::unix::fs::symlink(root.join(".bilu/board"), root.join("link")).unwrap();
         let by_link = Board::at(&root.join("link")).unwrap();
         assert_eq!(by_link.lock().unwrap(), root.join(".bilu/storage/lock"));
-        assert_eq!(Board::find(&root).unwrap(), by_link);
+        assert_eq!(Board::find(&root).unwrap().unwrap(), by_link);
         assert!(Board::at(&root.join("nothing")).is_err());
     }
 

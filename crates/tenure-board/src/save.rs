@@ -16,11 +16,12 @@
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use tenure_host::files::beneath::{self, Place};
 
 /// How much is written before the caller is asked again.
 const CHUNK: usize = 64 * 1024;
@@ -98,14 +99,14 @@ pub fn save<E>(
         .and_then(|()| put(&temp, path, replaces).map_err(failed));
     if !matches!((&done, replaces), (Ok(Saved::Done), Replaces::Anything)) {
         // What could not be used, or the old file.
-        let _ = fs::remove_file(&temp);
+        let _ = Place::of(&temp).and_then(|temp| temp.unlink());
     }
     if !matches!(done, Ok(Saved::Done)) {
         return done;
     }
     // The rename has happened, so an error here must not report a failure. At worst a power cut undoes it.
     if let Some(folder) = path.parent() {
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        let _ = beneath::open_folder(folder).and_then(|folder| folder.sync_all());
     }
     Ok(Saved::Done)
 }
@@ -113,7 +114,8 @@ pub fn save<E>(
 /// Gives the temporary file its name.
 fn put(temp: &Path, path: &Path, replaces: Replaces<'_>) -> io::Result<Saved> {
     let Replaces::Exactly(expected) = replaces else {
-        return fs::rename(temp, path).map(|()| Saved::Done);
+        rename(temp, path, RenameFlags::empty())?;
+        return Ok(Saved::Done);
     };
     // Look first: a file that is not swapped need not be swapped back.
     if !has(path, expected)? {
@@ -124,13 +126,16 @@ fn put(temp: &Path, path: &Path, replaces: Replaces<'_>) -> io::Result<Saved> {
 
 /// Swaps the two names, and swaps them back if another file than the expected one comes out.
 fn swap(temp: &Path, path: &Path, expected: &[u8]) -> io::Result<Saved> {
-    let exchange = || renameat_with(CWD, temp, CWD, path, RenameFlags::EXCHANGE);
+    let exchange = || rename(temp, path, RenameFlags::EXCHANGE);
     let mut put = id(temp)?;
     match exchange() {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(Saved::Changed),
         // This file system can't swap names: a save since the look is lost.
-        Err(Errno::INVAL | Errno::NOSYS) => return fs::rename(temp, path).map(|()| Saved::Done),
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rename(temp, path, RenameFlags::empty())?;
+            return Ok(Saved::Done);
+        }
         Err(error) => return Err(error.into()),
     }
     if has(temp, expected).unwrap_or(false) {
@@ -147,8 +152,16 @@ fn swap(temp: &Path, path: &Path, expected: &[u8]) -> io::Result<Saved> {
     }
 }
 
+/// Renames a file in its folder, wherever the path of the folder leads by now.
+fn rename(temp: &Path, path: &Path, how: RenameFlags) -> Result<(), Errno> {
+    let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::LOOP);
+    let place = Place::of(path).map_err(error)?;
+    let temp = temp.file_name().unwrap_or_default();
+    renameat_with(&place.folder, temp, &place.folder, place.name, how)
+}
+
 fn has(path: &Path, bytes: &[u8]) -> io::Result<bool> {
-    match fs::read(path) {
+    match crate::read_file(path) {
         Ok(there) => Ok(there == bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -162,7 +175,8 @@ fn id(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Creates the temporary file; also returns the metadata of the file that it will replace.
 fn begin(path: &Path) -> io::Result<(PathBuf, File, Option<Metadata>)> {
-    let old = match path.metadata() {
+    beneath::must_be_file_or_missing(path)?;
+    let old = match path.symlink_metadata() {
         Ok(old) => Some(old),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
@@ -170,12 +184,8 @@ fn begin(path: &Path) -> io::Result<(PathBuf, File, Option<Metadata>)> {
     let mode = if old.is_some() { 0o600 } else { 0o666 };
     for number in 0..ATTEMPTS {
         let temp = temp_name(path, number);
-        let made = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&temp);
-        match made {
+        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        match beneath::open(&temp, how, Mode::from_raw_mode(mode)) {
             Ok(file) => return Ok((temp, file, old)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -227,7 +237,7 @@ pub fn sweep(folder: &Path) -> io::Result<()> {
         let name = entry.file_name();
         let name = name.as_encoded_bytes();
         if name.starts_with(b".") && name.ends_with(SUFFIX.as_bytes()) {
-            fs::remove_file(entry.path())?;
+            Place::of(&entry.path())?.unlink()?;
         }
     }
     Ok(())

@@ -380,7 +380,8 @@ fn check_index(path: &Path, problems: &mut Vec<Problem>) {
         }
     }
     let mut seen = HashSet::new();
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = crate::read_file(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     for entry in &entries {
         if !seen.insert(entry.link.as_str()) {
             let quoted = format!("{:?}", entry.link);

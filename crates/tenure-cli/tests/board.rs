@@ -313,6 +313,15 @@ fn typing_errors_are_reported_before_the_command_waits() {
 }
 
 #[test]
+fn the_id_of_a_task_that_is_gone_names_no_other_task() {
+    let project = empty();
+    project.write(&task("10-other"), &text("Other", "TODO", "HIGH"));
+    let said = project.tenure("board set-status 1 DONE").exits(4);
+    assert!(said.err.contains("no task \"1\""), "{said:?}");
+    project.tenure("board set-status 10 DONE").exits(0);
+}
+
+#[test]
 fn busy_names_the_holder_its_command_its_age_and_the_way_out() {
     let project = sample();
     let us = std::process::id();

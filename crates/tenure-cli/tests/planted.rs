@@ -349,3 +349,79 @@ fn nothing_planted_in_the_place_of_an_agents_settings_is_followed() {
         &[Planted::Link],
     );
 }
+
+#[test]
+fn nothing_planted_in_the_place_of_a_boards_files_is_followed_or_waited_for() {
+    let shared = Shared::new();
+    let text = crate::board_project::text("Good", "TODO", "HIGH");
+    fs::write(shared.private.join("folder/good.md"), &text).unwrap();
+    fs::write(shared.private.join("folder/.left.tenure-tmp"), "mine\n").unwrap();
+    let board = shared.project.path(".bilu/board");
+    fs::create_dir_all(board.join("tasks")).unwrap();
+    fs::create_dir_all(shared.project.path(".bilu/storage")).unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/board/board");
+    fs::copy(fixtures.join("config.json"), board.join("config.json")).unwrap();
+    fs::write(board.join("tasks/good.md"), &text).unwrap();
+    shared.project.shell("chmod -R a+rwX .bilu").end().exits(0);
+    let commands = [
+        "board list",
+        "board set-status good DONE",
+        "board set-status good TODO",
+        "board validate",
+        "board rebuild-index --write",
+        "board migrate",
+    ];
+    shared.attack(
+        &[".bilu/board/config.json", ".bilu/board/tasks"],
+        &commands,
+        &REFUSED,
+    );
+    // What is no file is no task.
+    shared.attack(&[".bilu/board/tasks/good.md"], &commands, &[]);
+    shared.attack(
+        &[".bilu/board/default.json", ".bilu/board", ".bilu"],
+        &commands,
+        &[Planted::LinkToFolder],
+    );
+}
+
+#[test]
+fn nothing_planted_in_the_place_of_the_guards_files_is_followed_or_waited_for() {
+    let shared = Shared::new();
+    let setup =
+        "git init -q && git config user.name a && git config user.email a && chmod -R a+rwX .git";
+    shared.project.shell(setup).end().exits(0);
+    shared.run("init -q").exits(0);
+    shared.run("guard install").exits(0);
+    let commit =
+        format!("guard status > /dev/null; {LIMIT} git commit -q --allow-empty --no-edit -m one");
+    shared.run(&commit).exits(0);
+    shared.project.shell("chmod -R a+rwX .git").end().exits(0);
+    let names = [
+        "tenure/guard-commits.jsonl",
+        "tenure/guard-commits.1.jsonl",
+        "tenure/tenure.db",
+        "tenure/tenure.db-journal",
+        "tenure/tenure.db-shm",
+    ];
+    let names = names.map(|name| format!(".git/{name}"));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    shared.attack(&names, &[&commit], &[]);
+
+    // Another hook is there, so the guard has a folder of its own.
+    let hook = "git config core.hooksPath .git/others && mkdir .git/others && chmod -R a+rwX .git";
+    shared.project.shell(hook).end().exits(0);
+    shared.run("guard install").exits(0);
+    for place in ["tenure-guard/hooks", "others"] {
+        let path = shared.project.path(".git").join(place).join("pre-commit");
+        let _ = fs::remove_file(&path);
+        shared.plant(Planted::Pipe, &path);
+        for words in ["guard install", "guard status"] {
+            let said = shared.run(words);
+            assert!(
+                ![124, 137].contains(&said.code),
+                "{place}: {words}: {said:?}"
+            );
+        }
+    }
+}

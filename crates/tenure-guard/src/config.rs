@@ -18,7 +18,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use tenure_host::files::beneath;
 
 /// What git includes, relative to the configuration.
 pub(crate) const INCLUDED: &str = "tenure-guard/config";
@@ -59,6 +60,9 @@ fn without(text: &[u8]) -> Option<Vec<u8>> {
     (next.is_none_or(|line| line.starts_with(b"["))).then(|| [before, rest].concat())
 }
 
+/// The largest configuration that is read, in bytes.
+const LARGEST: u64 = 64 << 20;
+
 /// How often the file may change while its new content is made.
 const TRIES: usize = 10;
 
@@ -71,14 +75,14 @@ fn edit(config: &Path, change: impl Fn(&[u8]) -> Option<Vec<u8>>) -> io::Result<
     let config = config.canonicalize()?;
     drop_left_lock(&config)?;
     for _ in 0..TRIES {
-        let before = fs::read(&config)?;
+        let before = beneath::read_linked(&config, LARGEST)?;
         let Some(text) = change(&before) else {
             return Ok(false);
         };
         let own = Own::write(&config, &text)?;
         let lock = Lock::take(&config, &own)?;
         // Git may have changed it before the lock was taken.
-        if fs::read(&config)? != before {
+        if beneath::read_linked(&config, LARGEST)? != before {
             continue;
         }
         fs::rename(&lock.0, &config)?;
@@ -179,7 +183,7 @@ fn left(config: &Path) -> io::Result<Vec<(PathBuf, File)>> {
             continue;
         }
         // Its process has ended if its lock is free.
-        if let Ok(file) = File::open(&path)
+        if let Ok(file) = beneath::open(&path, OFlags::RDONLY, Mode::empty())
             && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
             found.push((path, file));

@@ -6,6 +6,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use tenure_host::files::beneath;
+
 /// Why git gave no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -116,7 +118,7 @@ pub(crate) fn work_tree(folder: &Path) -> PathBuf {
     };
     let parent = |path: &Path| path.parent().map(Path::to_owned);
     // A linked worktree says where it is, and a submodule does so in its configuration.
-    let linked = std::fs::read(folder.join("gitdir")).ok();
+    let linked = beneath::read_following(&folder.join("gitdir"), 1 << 20).ok();
     let configured = || {
         Git::at(folder)
             .ask(&["config", "core.worktree"])

@@ -27,6 +27,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::beneath;
 
 use crate::config;
 use crate::git::{Git, GitError, lines};
@@ -238,7 +239,8 @@ fn kind(path: &Path) -> Result<Kind, HookError> {
         Ok(found) if !found.is_file() => return Ok(Kind::Other),
         Ok(_) => {}
     }
-    let text = fs::read(path).map_err(|error| failed(path, "read", error))?;
+    let text =
+        beneath::read_following(path, LARGEST).map_err(|error| failed(path, "read", error))?;
     Ok(if is_ours(&text) {
         Kind::Ours
     } else if is_pre_commit(&text) {
@@ -373,7 +375,8 @@ fn hand_back(repository: &Repository) -> Result<bool, HookError> {
             continue;
         }
         let to = others.join(&name);
-        let same = || Some(fs::read(&from).ok()? == fs::read(&to).ok()?);
+        let read = |path: &Path| beneath::read_following(path, LARGEST).ok();
+        let same = || Some(read(&from)? == read(&to)?);
         if same() != Some(true) && !matches!(kind(&to)?, Kind::Free | Kind::Ours) {
             let mut old = to.clone().into_os_string();
             old.push(".old");
@@ -555,13 +558,17 @@ fn is_temporary(name: &OsStr) -> bool {
     pid.is_some_and(|(_, pid)| pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// The largest hook that is read, in bytes. A larger one is not ours.
+const LARGEST: u64 = 64 << 20;
+
 const EXECUTABLE: u32 = 0o755;
 const PLAIN: u32 = 0o644;
 
 /// Writes a file that appears whole, and tells whether it has changed.
 fn write(path: &Path, text: &[u8], mode: u32) -> Result<bool, HookError> {
     let has_mode = |found: fs::Metadata| found.permissions().mode() & mode == mode;
-    if fs::read(path).is_ok_and(|found| found == text) && fs::metadata(path).is_ok_and(has_mode) {
+    let found = beneath::read_following(path, LARGEST);
+    if found.is_ok_and(|found| found == text) && fs::metadata(path).is_ok_and(has_mode) {
         return Ok(false);
     }
     let written = || {

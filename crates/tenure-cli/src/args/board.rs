@@ -84,7 +84,7 @@ missing section, an unknown status, a dependency on a task that does not exist."
     /// Change the status of a task, and nothing else in its file
     #[command(after_help = "Example: tenure board set-status 01-hold-one-lock done")]
     SetStatus {
-        /// The task: its id, its file, or a prefix that only one id has
+        /// The task: its id, its file, or the first words of its id, such as 01
         task: String,
         /// A status from config.json, in any letter case
         status: String,
@@ -94,7 +94,7 @@ missing section, an unknown status, a dependency on a task that does not exist."
     /// Change the priority of a task, and nothing else in its file
     #[command(after_help = "Example: tenure board set-priority 01-hold-one-lock high")]
     SetPriority {
-        /// The task: its id, its file, or a prefix that only one id has
+        /// The task: its id, its file, or the first words of its id, such as 01
         task: String,
         /// A priority from config.json, in any letter case
         priority: String,

@@ -69,13 +69,14 @@ fn find(named: &BoardDir) -> Result<Board, Failure> {
             Failure::new(ErrorCode::NoBoard, message)
         });
     }
-    Board::find(&start).ok_or_else(|| {
+    let found = Board::find(&start).ok_or_else(|| {
         let message = format!(
             "no .bilu/board or src/board in {} or any folder above it: change to the project, or name the board's folder with --dir",
             start.display()
         );
         Failure::new(ErrorCode::NoBoard, message)
-    })
+    })?;
+    found.map_err(|error| Failure::new(ErrorCode::NoBoard, error.to_string()))
 }
 
 /// The failure for a board that can't be used.

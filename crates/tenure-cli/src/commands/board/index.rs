@@ -1,10 +1,8 @@
 //! `tenure board rebuild-index`: the index, derived from the tasks.
 
-use std::fs;
-
 use tenure::wire::{BoardIndexJson, ErrorCode};
 use tenure_board::save::sweep;
-use tenure_board::{Board, Config, FieldValue, Replaces, Saved, Task, index, load};
+use tenure_board::{Board, Config, FieldValue, Replaces, Saved, Task, index, load, read_file};
 
 use super::lock::BoardLock;
 use super::{count, unusable};
@@ -63,7 +61,7 @@ impl RebuiltIndex {
             return Err(Failure::new(ErrorCode::BoardInvalid, message));
         }
         let text = index::render(&tasks);
-        let old = fs::read(board.index()).ok();
+        let old = read_file(&board.index()).ok();
         Ok(Self {
             changed: old.as_deref() != Some(text.as_bytes()),
             text,

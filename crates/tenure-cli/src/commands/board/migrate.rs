@@ -1,11 +1,9 @@
 //! `tenure board migrate`: adds the sections that old task files lack.
 
-use std::fs;
-
 use tenure::wire::{BoardMigrationJson, ErrorCode, MigratedFileJson};
 use tenure_board::migrate::{MigratedFile, file_of, migrate as add_missing};
 use tenure_board::save::sweep;
-use tenure_board::{Board, BoardError, Config, Document, Replaces, Saved, index, load};
+use tenure_board::{Board, BoardError, Config, Document, Replaces, Saved, index, load, read_file};
 
 use super::lock::{ATTEMPTS, BoardLock};
 use super::unusable;
@@ -67,7 +65,7 @@ fn find(global: &Global, board: &Board) -> Result<Vec<MigratedFile>, Failure> {
     let mut all: Vec<MigratedFile> = Vec::new();
     for entry in &entries {
         let path = file_of(entry).map(|id| board.tasks().join(format!("{id}.md")));
-        let read = path.map(|path| (fs::read(&path), path));
+        let read = path.map(|path| (read_file(&path), path));
         let Some((Ok(bytes), path)) = read else {
             remark(
                 global,

@@ -1,13 +1,12 @@
 //! `tenure board set-status` and `set-priority`: one value of one task.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenure::wire::{BoardSetJson, ErrorCode};
 use tenure_board::load::{Lookup, find_task};
-use tenure_board::{Board, Config, Document, Level, Replaces, Saved, Section, edit};
+use tenure_board::{Board, Config, Document, Level, Replaces, Saved, Section, edit, read_file};
 
 use super::lock::{ATTEMPTS, BoardLock};
 use super::unusable;
@@ -61,7 +60,7 @@ fn attempt(
     id: &str,
     path: &Path,
 ) -> Result<Option<Answer>, Failure> {
-    let bytes = fs::read(path).map_err(|error| match error.kind() {
+    let bytes = read_file(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => not_found(id),
         _ => Failure::new(
             ErrorCode::Io,
