@@ -606,3 +606,20 @@ fn a_lock_is_not_called_as_the_reservations_are() {
     }
     assert!(reserved(&project).is_empty());
 }
+
+#[test]
+fn several_reservations_are_given_back_in_one_step() {
+    let project = repository();
+    project.tenure("reserve a b --as one").exits(0);
+    project.tenure("reserve c d --as one").exits(0);
+    let said = project.tenure("reserve --release b d --as one").exits(0);
+    assert_eq!(said.out.trim(), "one gave back b, d");
+    assert_eq!(reserved(&project), ["one a", "one c"]);
+    // A step has one time.
+    let history = project.tenure("locks history paths --json").exits(0).json();
+    let events = history["data"]["events"].as_array().unwrap();
+    let times = events.iter().filter(|event| event["event"] == "released");
+    let times: Vec<&str> = times.map(|it| it["at"].as_str().unwrap()).collect();
+    assert_eq!(times.len(), 2, "{history}");
+    assert_eq!(times[0], times[1], "{history}");
+}

@@ -442,13 +442,14 @@ pub trait Store: Send + Sync {
     /// Releases several keys in one step. Those whose lease has ended do not keep the others from being released.
     fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
 
-    /// Gives back some patterns of a reservation, and keeps the rest under a new token, in one step.
+    /// Gives back some patterns of each of these reservations, and keeps the rest of each under a new token, in one step.
+    /// Those that have ended do not keep the others from being given back. On etcd one step ends at most 12 and keeps the
+    /// rest of one; more take several, and an error after the first says how many were given back.
     fn release_paths(
         &self,
-        grant: &Grant,
-        paths: &[PathPattern],
+        parts: &[(Grant, Vec<PathPattern>)],
         by: Instant,
-    ) -> Result<Released, StoreError>;
+    ) -> Result<Vec<Released>, StoreError>;
 
     /// Withdraws the tickets of a claim on several keys in one step, or parks them.
     fn withdraw_all(

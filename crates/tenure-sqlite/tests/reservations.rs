@@ -293,28 +293,45 @@ fn patterns_that_take_too_long_to_compare_are_refused_and_hold_up_nobody() {
 }
 
 #[test]
-fn a_part_of_a_reservation_is_given_back_in_one_step_or_not_at_all() {
+fn parts_of_reservations_are_given_back_in_one_step_or_not_at_all() {
     let project = Project::new();
     let store = project.open();
-    let ask = Ask::new(&Key::paths(), "one").mode(mode("paths:a b c"));
-    let lease = ask.detached().granted(&store);
-    let b = [PathPattern::parse("b").unwrap()];
+    let granted = |text: &str| {
+        let ask = Ask::new(&Key::paths(), "one").mode(mode(text));
+        ask.detached().granted(&store)
+    };
+    let (lease, second) = (granted("paths:a b c"), granted("paths:d e"));
+    let patterns = |all: &[&str]| -> Vec<PathPattern> {
+        let parse = |text: &&str| PathPattern::parse(text).unwrap();
+        all.iter().map(parse).collect()
+    };
+    let parts = [
+        (lease.grant(), patterns(&["b"])),
+        (second.grant(), patterns(&["d"])),
+    ];
     let held = || -> Vec<String> {
         let leases = store.inspect(&Key::paths(), soon()).unwrap().leases;
         leases.iter().map(|(it, _)| it.mode.to_string()).collect()
     };
-    for change in ["INSERT", "DELETE"] {
+    for at in [
+        "INSERT ON leases".to_owned(),
+        "DELETE ON leases".to_owned(),
+        format!("DELETE ON leases WHEN OLD.token = {}", second.token.0),
+    ] {
         project.sql(&format!(
-            "CREATE TRIGGER fault BEFORE {change} ON leases BEGIN SELECT RAISE(ABORT, 'a fault'); END"
+            "CREATE TRIGGER fault BEFORE {at} BEGIN SELECT RAISE(ABORT, 'a fault'); END"
         ));
-        let failed = store.release_paths(&lease.grant(), &b, soon());
-        assert!(failed.is_err(), "{change}: {failed:?}");
-        assert_eq!(held(), ["paths:a b c"], "{change}");
+        let failed = store.release_paths(&parts, soon());
+        assert!(failed.is_err(), "{at}: {failed:?}");
+        assert_eq!(held(), ["paths:a b c", "paths:d e"], "{at}");
         project.sql("DROP TRIGGER fault");
     }
-    let freed = store.release_paths(&lease.grant(), &b, soon()).unwrap();
-    assert!(matches!(freed, Released::Freed(_)), "{freed:?}");
-    assert_eq!(held(), ["paths:a c"]);
+    let freed = store.release_paths(&parts, soon()).unwrap();
+    assert!(
+        matches!(freed[..], [Released::Freed(_), Released::Freed(_)]),
+        "{freed:?}"
+    );
+    assert_eq!(held(), ["paths:a c", "paths:e"]);
     let (rest, _) = store
         .inspect(&Key::paths(), soon())
         .unwrap()
@@ -326,8 +343,11 @@ fn a_part_of_a_reservation_is_given_back_in_one_step_or_not_at_all() {
     let _other = Ask::new(&Key::paths(), "two")
         .mode(mode("paths:b"))
         .granted(&store);
-    let all = ["a", "c"].map(|text| PathPattern::parse(text).unwrap());
-    let freed = store.release_paths(&rest.grant(), &all, soon()).unwrap();
-    assert!(matches!(freed, Released::Freed(_)), "{freed:?}");
-    assert_eq!(held(), ["paths:b"]);
+    let parts = [(rest.grant(), patterns(&["a", "c"])), parts[1].clone()];
+    let freed = store.release_paths(&parts, soon()).unwrap();
+    assert!(
+        matches!(freed[..], [Released::Freed(_), Released::AlreadyGone(_)]),
+        "{freed:?}"
+    );
+    assert_eq!(held(), ["paths:e", "paths:b"]);
 }

@@ -64,7 +64,7 @@ impl Store for BrokenStore {
         acquire_all(claims: &[Claim], by: Instant) -> Result<Acquired<Vec<Granted>>, StoreError>;
         renew_all(grants: &[Grant], ttl: Duration, by: Instant) -> Result<Vec<Renewed>, StoreError>;
         release_all(grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
-        release_paths(grant: &Grant, paths: &[PathPattern], by: Instant) -> Result<Released, StoreError>;
+        release_paths(parts: &[(Grant, Vec<PathPattern>)], by: Instant) -> Result<Vec<Released>, StoreError>;
         withdraw_all(claims: &[Claim], then: Withdrawn, by: Instant) -> Result<(), StoreError>;
         ask(key: &Key, only: Option<&[Token]>, asker: &HolderId, note: Option<&str>, by: Instant) -> Result<Vec<Lease>, StoreError>;
         leave(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;

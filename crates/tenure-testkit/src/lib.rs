@@ -131,6 +131,7 @@ macro_rules! battery {
             modes::a_holder_changes_its_mode,
             modes::a_reader_is_woken_when_a_reservation_becomes_shared,
             modes::a_waiter_for_a_folder_is_not_starved_by_its_files,
+            modes::parts_of_many_reservations_are_given_back_together,
             several::several_keys_are_granted_together_or_not_at_all,
             several::a_killed_waiter_for_several_keys_holds_up_none_of_them,
             several::a_holder_passes_a_waiter_that_waits_for_it,

@@ -180,10 +180,9 @@ impl Store for LockFile {
 
     fn release_paths(
         &self,
-        _: &Grant,
-        _: &[PathPattern],
+        _: &[(Grant, Vec<PathPattern>)],
         _: Instant,
-    ) -> Result<Released, StoreError> {
+    ) -> Result<Vec<Released>, StoreError> {
         unreachable!("the contest releases one key")
     }
 

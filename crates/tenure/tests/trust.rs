@@ -73,11 +73,10 @@ impl Store for Hangs {
 
     fn release_paths(
         &self,
-        grant: &Grant,
-        paths: &[PathPattern],
+        parts: &[(Grant, Vec<PathPattern>)],
         by: Instant,
-    ) -> Result<Released, StoreError> {
-        self.inner.release_paths(grant, paths, by)
+    ) -> Result<Vec<Released>, StoreError> {
+        self.inner.release_paths(parts, by)
     }
 
     fn withdraw_all(

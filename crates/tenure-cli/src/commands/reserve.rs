@@ -161,16 +161,14 @@ fn release(global: &Global, texts: &[OsString]) -> Result<Answer, Failure> {
     let wanted = patterns(global, texts)?;
     let tenure = context::open_existing_for_locks(global)?;
     let me = context::caller(global)?;
-    let mut released = Vec::new();
-    for (lease, named) in mine(&tenure, &me, &wanted)? {
-        let store = tenure.store();
-        let freed = store.release_paths(&lease.grant(), &named, call_deadline())?;
-        // A reservation that ended meanwhile is given back already.
-        if let Released::Freed(_) = freed {
-            released.extend(named);
-        }
-    }
-    let released: Vec<String> = released.iter().map(ToString::to_string).collect();
+    let parts = mine(&tenure, &me, &wanted)?.into_iter();
+    let parts: Vec<_> = parts.map(|(lease, named)| (lease.grant(), named)).collect();
+    let answers = tenure.store().release_paths(&parts, call_deadline())?;
+    // A reservation that ended meanwhile is given back already.
+    let freed = parts.iter().zip(answers);
+    let freed = freed.filter(|(_, answer)| matches!(answer, Released::Freed(_)));
+    let released = freed.flat_map(|((_, named), _)| named);
+    let released: Vec<String> = released.map(ToString::to_string).collect();
     let text = match released.as_slice() {
         _ if global.quiet => String::new(),
         [] => format!("{me} has reserved nothing."),

@@ -42,32 +42,47 @@ pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Erro
     Ok(Released::Freed(lease))
 }
 
-/// Gives back some patterns of a reservation. The rest stays reserved until the same time, under a new token; if there is
-/// none, the reservation ends.
+/// Gives back some patterns of each of these reservations. The rest of each stays reserved until the same time, under a
+/// new token; if there is none, the reservation ends. Returns fewer answers than there are parts if a step can't end more
+/// leases, or has no other token for a second rest.
 pub fn release_paths<S: Step>(
     step: &mut S,
-    grant: &Grant,
-    given_back: &[PathPattern],
-) -> Result<Released, S::Error> {
-    let lease = match find(step, grant, step.rules().release)? {
-        Ok(lease) => lease,
-        Err(on_record) => return Ok(Released::AlreadyGone(on_record)),
-    };
-    let paths = lease.mode.paths();
-    let Some(rest) = paths.and_then(|paths| paths.without(given_back)) else {
-        return release(step, grant);
-    };
-    step.end_lease(&lease, &Ended::Released, Then::Granted)?;
-    let rest = Lease {
-        mode: rest.into(),
-        token: step.mint(&lease.key)?,
-        acquired_at: step.now().wall,
-        ..lease.clone()
-    };
-    let (reason, waited) = (Reason::Upgraded, None);
-    step.put_lease(&rest, Put::Granted { reason, waited })?;
-    wake_after(step, &grant.key, std::slice::from_ref(&lease))?;
-    Ok(Released::Freed(lease))
+    parts: &[(Grant, Vec<PathPattern>)],
+) -> Result<Vec<Released>, S::Error> {
+    // A reservation that keeps a rest ends and begins again.
+    let most = (step.most_ends() / 2).max(1);
+    let mut released = Vec::new();
+    let mut newest = None;
+    for (grant, given_back) in parts.iter().take(most) {
+        let lease = match find(step, grant, step.rules().release)? {
+            Ok(lease) => lease,
+            Err(on_record) => {
+                released.push(Released::AlreadyGone(on_record));
+                continue;
+            }
+        };
+        let rest = lease.mode.paths();
+        let Some(rest) = rest.and_then(|paths| paths.without(given_back)) else {
+            released.push(release(step, grant)?);
+            continue;
+        };
+        let token = step.mint(&lease.key)?;
+        if newest.replace(token) == Some(token) {
+            break;
+        }
+        step.end_lease(&lease, &Ended::Released, Then::Granted)?;
+        let rest = Lease {
+            mode: rest.into(),
+            token,
+            acquired_at: step.now().wall,
+            ..lease.clone()
+        };
+        let (reason, waited) = (Reason::Upgraded, None);
+        step.put_lease(&rest, Put::Granted { reason, waited })?;
+        wake_after(step, &grant.key, std::slice::from_ref(&lease))?;
+        released.push(Released::Freed(lease));
+    }
+    Ok(released)
 }
 
 type MayChange = for<'a> fn(&'a View, &Grant) -> Option<&'a Lease>;

@@ -322,13 +322,33 @@ impl<S: EngineStore> Store for S {
 
     fn release_paths(
         &self,
-        grant: &Grant,
-        paths: &[PathPattern],
+        parts: &[(Grant, Vec<PathPattern>)],
         by: Instant,
-    ) -> Result<Released, StoreError> {
+    ) -> Result<Vec<Released>, StoreError> {
         self.admit_change()?;
-        self.admit(&grant.key)?;
-        let (released, _) = self.step(&grant.key, by, |step| release_paths(step, grant, paths))?;
+        let mut keys = Vec::new();
+        for (grant, _) in parts {
+            self.admit(&grant.key)?;
+            if !keys.contains(&grant.key) {
+                keys.push(grant.key.clone());
+            }
+        }
+        let mut released = Vec::new();
+        while let Some(left @ [_, ..]) = parts.get(released.len()..) {
+            match self.step_all(&keys, by, |step| release_paths(step, left)) {
+                Ok((some, _)) => released.extend(some),
+                Err(error) if released.is_empty() => return Err(error),
+                Err(mut error) => {
+                    let (some, all) = (released.len(), parts.len());
+                    error.kind = ErrorKind::OutcomeUnknown;
+                    error.what = format!(
+                        "{some} of {all} reservations were given back before this: {}",
+                        error.what
+                    );
+                    return Err(error);
+                }
+            }
+        }
         Ok(released)
     }
 

@@ -1,10 +1,12 @@
 //! G1, G8, G9 for keys that several holders may have: shared, and with slots.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Mode, PathSet, Reap, Reason, Store, Token,
+    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Mode, PathPattern, PathSet, Reap, Reason,
+    Released, Store, Token,
 };
 
 use super::one_holder::{ContestSettings, contest};
@@ -387,4 +389,44 @@ pub fn a_waiter_for_a_folder_is_not_starved_by_its_files(subject: &Subject) {
         let _ = late.clone().waiting().granted(&*store);
     }
     run.finish(8);
+}
+
+/// A holder gives back all of some reservations and a part of others in one call. Every rest has a token of its own.
+pub fn parts_of_many_reservations_are_given_back_together(subject: &Subject) {
+    let run = Run::begin(
+        subject,
+        "parts_of_many_reservations_are_given_back_together",
+    );
+    if !can_run(&run) {
+        return;
+    }
+    let (store, key) = (run.open(), subject.key());
+    let parse = |text: String| PathPattern::parse(&text).unwrap();
+    let mut parts = Vec::new();
+    for number in 0..40 {
+        let mode = format!("paths:{number}/a {number}/b").parse().unwrap();
+        let lease = Ask::new(key, "ann").mode(mode).detached().granted(&*store);
+        let mut given_back = vec![parse(format!("{number}/a"))];
+        if number % 10 != 0 {
+            given_back.push(parse(format!("{number}/b")));
+        }
+        parts.push((lease.grant(), given_back));
+    }
+    let released = store.release_paths(&parts, soon()).unwrap();
+    assert_eq!(released.len(), parts.len());
+    let is_freed = |answer: &Released| matches!(answer, Released::Freed(_));
+    assert!(released.iter().all(is_freed), "{released:?}");
+    let left = store.inspect(key, soon()).unwrap().leases;
+    let left: BTreeMap<Token, String> = left
+        .iter()
+        .map(|(lease, _)| (lease.token, lease.mode.to_string()))
+        .collect();
+    let left: Vec<&str> = left.values().map(String::as_str).collect();
+    assert_eq!(
+        left,
+        ["paths:0/b", "paths:10/b", "paths:20/b", "paths:30/b"]
+    );
+    let again = store.release_paths(&parts, soon()).unwrap();
+    let is_gone = |answer: &Released| matches!(answer, Released::AlreadyGone(_));
+    assert!(again.iter().all(is_gone), "{again:?}");
 }
