@@ -347,22 +347,26 @@ pub(crate) fn title(task: &Task) -> String {
     if task.title.trim().is_empty() {
         return task.id.clone();
     }
-    format!("\"{}\"", task.title)
+    format!("\"{}\"", flat(&task.title))
 }
 
 /// A task in one line.
 pub(crate) fn task_line(task: &Task) -> String {
     let section = task.section.as_ref();
-    let section = section.map_or_else(String::new, |section| format!(", in {}", section.name));
+    let section = section.map_or_else(String::new, |section| {
+        format!(", in {}", flat(&section.name))
+    });
     format!(
         "  {}  \"{}\" ({}{section})",
-        task.id, task.title, task.status
+        task.id,
+        flat(&task.title),
+        task.status
     )
 }
 
 /// A task that another runner holds, in the words of the protocol.
 pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
-    let what = format!("Task \"{}\"", task.title);
+    let what = format!("Task {}", title(task));
     let details = TaskLockedJson {
         task_id: Some(task.id.clone()),
         section_id: None,
@@ -379,13 +383,13 @@ pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
         Some(section) => (section.id.as_str(), section.name.as_str()),
         None => (lease.key.id(), lease.key.id()),
     };
-    let what = format!("Section \"{name}\" of task \"{}\"", task.title);
+    let what = format!("Section \"{}\" of task {}", flat(name), title(task));
     section_held(&what, Some(task.id.clone()), id, lease)
 }
 
 /// A section that can't be deleted because another runner holds it.
 pub(crate) fn section_in_use(section: &Section, lease: &Lease) -> Failure {
-    let what = format!("Section \"{}\"", section.name);
+    let what = format!("Section \"{}\"", flat(&section.name));
     section_held(&what, None, &section.id, lease)
 }
 
@@ -442,8 +446,8 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
         },
     };
     let message = format!(
-        "the lease on task \"{}\" was lost: {who}\n  nothing was changed; to see what happened: {}",
-        task.title,
+        "the lease on task {} was lost: {who}\n  nothing was changed; to see what happened: {}",
+        title(task),
         locks_command("history", &format!("task:{}", task.id), None)
     );
     Failure::new(ErrorCode::LeaseLost, message).details(TaskLostJson {

@@ -35,6 +35,7 @@ mod exclusive;
 mod git_state;
 mod guard;
 mod help;
+mod hostile_text;
 mod init;
 mod killed;
 mod ledger;

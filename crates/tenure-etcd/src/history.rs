@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use tenure_core::text::flat;
 use tenure_core::{Event, HistoryQuery, StoreError};
 
 use crate::client::Client;
@@ -69,7 +70,7 @@ impl EtcdStore {
             if self.txn(request, by)?.succeeded {
                 let was = String::from_utf8_lossy(&kv.value);
                 let was: String = was.chars().take(SHOWN).collect();
-                let was = was.escape_debug();
+                let was = flat(&was);
                 repaired.done.push(format!("removed: {what}: {was}"));
             }
         }

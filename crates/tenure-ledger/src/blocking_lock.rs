@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tenure_core::Process;
+use tenure_core::text::flat;
 
 use tenure_host::files::protocol::Fingerprint;
 
@@ -58,13 +59,13 @@ impl std::error::Error for BlockingLock {}
 impl fmt::Display for BlockingLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.agent, self.content) {
-            (Some(agent), _) => write!(f, "{agent}")?,
+            (Some(agent), _) => write!(f, "{}", flat(agent))?,
             (None, LockContent::Folder) => write!(f, "an unknown program (the lock is a folder)")?,
             (None, LockContent::Empty) => write!(f, "an unknown program (the lock file is empty)")?,
             (None, _) => write!(f, "an unknown program (the lock can't be read)")?,
         }
         if let Some(process) = &self.process {
-            write!(f, " (pid {} on {})", process.pid, process.host)?;
+            write!(f, " (pid {} on {})", process.pid, flat(&process.host))?;
         }
         write!(f, " since {:.3}", self.since)
     }

@@ -2,6 +2,7 @@
 
 use tenure::wire::{DeletedSectionJson, ListedSectionJson, SectionJson, SectionsJson};
 use tenure::{Tenure, call_deadline};
+use tenure_core::text::flat;
 use tenure_core::{Snapshot, Verdict};
 
 use crate::answer::{Answer, Failure};
@@ -20,7 +21,11 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
             let text = if global.quiet {
                 section.id.clone()
             } else {
-                format!("Added section \"{}\" ({}).", section.name, section.id)
+                format!(
+                    "Added section \"{}\" ({}).",
+                    flat(&section.name),
+                    section.id
+                )
             };
             Ok(Answer::new(SectionJson::from(&section), text))
         }

@@ -96,12 +96,10 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
     let text = if global.quiet {
         task.id.clone()
     } else if is_new {
-        format!("Added task \"{}\" ({}).", task.title, task.id)
+        format!("Added task {} ({}).", words::title(&task), task.id)
     } else {
-        let Task {
-            title, id, status, ..
-        } = &task;
-        format!("Task \"{title}\" exists already ({id}, {status}); nothing was added.")
+        let (title, id, status) = (words::title(&task), &task.id, task.status);
+        format!("Task {title} exists already ({id}, {status}); nothing was added.")
     };
     Ok(Answer::new(TaskJson::from(&task), text))
 }
@@ -234,8 +232,9 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
             many => format!(" {many} tasks no longer wait for it."),
         };
         lines.push(format!(
-            "Deleted task \"{}\" ({}).{freed}",
-            task.title, task.id
+            "Deleted task {} ({}).{freed}",
+            words::title(&task),
+            task.id
         ));
         data.deleted.push((&task).into());
     }

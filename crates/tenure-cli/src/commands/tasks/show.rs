@@ -3,6 +3,7 @@
 use tenure::call_deadline;
 use tenure::wire::{LockJson, ShownTaskJson};
 use tenure_core::task::{Cause, Past};
+use tenure_core::text::flat;
 use tenure_core::{Moment, Task};
 
 use super::state;
@@ -32,10 +33,8 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
     for (name, others) in [("Waits for", &before), ("Blocks", &dependents)] {
         for (index, other) in others.iter().enumerate() {
             let name = if index == 0 { name } else { "" };
-            lines.push(line(
-                name,
-                &format!("\"{}\" ({})", other.title, other.status),
-            ));
+            let (title, status) = (flat(&other.title), other.status);
+            lines.push(line(name, &format!("\"{title}\" ({status})")));
         }
     }
     for (lease, verdict) in snapshot.iter().flat_map(|snapshot| &snapshot.leases) {
@@ -74,13 +73,13 @@ pub(super) fn line(name: &str, value: &str) -> String {
 /// A task for people.
 pub(super) fn describe(now: &Moment, task: &Task) -> Vec<String> {
     let mut lines = vec![
-        line("Task", &task.title),
+        line("Task", &flat(&task.title)),
         line("Id", &task.id),
         line("Status", &state(now, task)),
         line("Priority", &task.priority.to_string()),
     ];
     if let Some(section) = &task.section {
-        lines.push(line("Section", &section.name));
+        lines.push(line("Section", &flat(&section.name)));
     }
     if let Some(description) = &task.description {
         for (index, text) in description.lines().enumerate() {

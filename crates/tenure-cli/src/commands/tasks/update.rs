@@ -6,6 +6,7 @@ use serde::Serialize;
 use signal_hook::consts::SIGINT;
 use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
 use tenure_core::task::{Change, Edit, Proof};
+use tenure_core::text::flat;
 use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
 
 use super::{ids, section_to_change, to_change};
@@ -65,7 +66,7 @@ fn edited(global: &Global, task: &Task) -> Answer {
     let text = if global.quiet {
         String::new()
     } else {
-        format!("Task \"{}\" updated.", task.title)
+        format!("Task {} updated.", words::title(task))
     };
     Answer::new(TaskJson::from(task), text)
 }
@@ -130,7 +131,11 @@ fn finish(
         String::new()
     } else {
         let task = &changed.task;
-        format!("Task \"{}\" status updated to {}.", task.title, task.status)
+        format!(
+            "Task {} status updated to {}.",
+            words::title(task),
+            task.status
+        )
     };
     Ok(Answer::new(ChangedTaskJson::from(&changed), text))
 }
@@ -167,7 +172,7 @@ fn start(
         ask.start_watched(&task.id, cancel, observer)
     })?;
     display.finish(matches!(outcome, Acquired::Granted(_)) && signal.is_none());
-    let what = format!("task \"{}\"", task.title);
+    let what = format!("task {}", words::title(task));
     match outcome {
         Acquired::Granted(task_guard) if signal.is_some() => {
             let signal = signal.unwrap_or(SIGINT);
@@ -247,7 +252,7 @@ fn started_text(global: &Global, task: &Task, data: impl Serialize) -> Answer {
     let text = if global.quiet {
         String::new()
     } else {
-        format!("Task \"{}\" status updated to in_progress.", task.title)
+        format!("Task {} status updated to in_progress.", words::title(task))
     };
     Answer::new(data, text)
 }
@@ -305,9 +310,9 @@ impl TaskWait<'_> {
         let own = task_lease(self.tenure, self.task);
         match (progress.busy.key.kind(), &self.task.section) {
             (KeyKind::Section(_), Some(section)) if own.is_none() => {
-                format!("Section \"{}\"", section.name)
+                format!("Section \"{}\"", flat(&section.name))
             }
-            _ => format!("Task \"{}\"", self.task.title),
+            _ => format!("Task {}", words::title(self.task)),
         }
     }
 }
