@@ -1018,7 +1018,10 @@ fn a_damaged_key_and_task_are_repaired_and_no_advice_names_etcdctl() {
         "{said:?}"
     );
     place
-        .tenure(&format!("tasks start {} --as other", tasks[0]))
+        .tenure(&format!(
+            "tasks update {} --status in_progress --as other",
+            tasks[0]
+        ))
         .fails(1, &[&name, "tenure store repair"]);
     let said = place
         .tenure(&format!("store repair task:{}", tasks[0]))

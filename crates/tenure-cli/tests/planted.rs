@@ -217,7 +217,13 @@ fn what_is_planted_where_a_lock_is_moved_to_does_not_become_the_lock() {
     let run = "run --store exclusive:. database --no-wait -- true";
     shared.run(run).exits(0);
     let before = shared.picture();
-    for what in [Planted::Link, Planted::SecondName, Planted::Sparse] {
+    let all = [
+        Planted::Link,
+        Planted::SecondName,
+        Planted::Folder,
+        Planted::Sparse,
+    ];
+    for what in all {
         let aside = shared.project.path(".exclusive-lock-tenure/aside");
         shared.plant(what, &aside);
         shared.run(run).exits(0);

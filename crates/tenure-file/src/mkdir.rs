@@ -440,7 +440,5 @@ fn delete(bin: &Path) {
             let _ = unlinkat(&folder, name, AtFlags::empty());
         }
     }
-    if let Ok(place) = Place::of(bin) {
-        let _ = unlinkat(&place.folder, place.name, AtFlags::REMOVEDIR);
-    }
+    let _ = atomic::remove_folder(bin);
 }

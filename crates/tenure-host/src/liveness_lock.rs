@@ -120,8 +120,7 @@ impl LivenessFolder {
                 unlinkat(&folder, entry.file_name(), AtFlags::empty())?;
             }
         }
-        let place = Place::of(&self.0)?;
-        Ok(unlinkat(&place.folder, place.name, AtFlags::REMOVEDIR)?)
+        atomic::remove_folder(&self.0)
     }
 
     /// The locks that no process holds, among at most `limit` locks of other processes.

@@ -32,7 +32,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, OFlags, unlinkat};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
     Binding, Clock, Holder, HolderId, Key, Lease, Liveness, Mode, Moment, Process, StoreError,
@@ -42,7 +42,7 @@ use tenure_host::{LivenessFolder, identity, liveness};
 
 use crate::blocking_lock::{BlockingLock, LockContent};
 use tenure_host::files::atomic::{self, Put};
-use tenure_host::files::beneath::{self, Place};
+use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::go_time;
 use tenure_host::files::lock_watch::{Listen, LockWatch};
@@ -496,10 +496,7 @@ impl LockProtocol for LedgerLock {
     fn discard(&self, path: &Path) -> io::Result<()> {
         // A script's lock folder is empty. A folder with content is not removed.
         match path.symlink_metadata() {
-            Ok(at) if at.is_dir() => {
-                let place = Place::of(path)?;
-                Ok(unlinkat(&place.folder, place.name, AtFlags::REMOVEDIR)?)
-            }
+            Ok(at) if at.is_dir() => atomic::remove_folder(path),
             Ok(_) => atomic::unlink(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),

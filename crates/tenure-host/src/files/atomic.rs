@@ -10,7 +10,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat, renameat_with};
+use rustix::fs::{
+    AtFlags, CWD, OFlags, RenameFlags, linkat, renameat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::files::beneath::{Place, open_folder, parent};
@@ -158,6 +160,12 @@ pub fn unlink(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Removes an empty folder.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    let place = Place::of(path)?;
+    Ok(unlinkat(&place.folder, place.name, AtFlags::REMOVEDIR)?)
 }
 
 #[cfg(test)]

@@ -104,7 +104,9 @@ pub fn remove(
     let moved = match atomic::take_aside(protocol.path(), aside) {
         // What a killed step left there was put back or removed before this step: another program's file is in the way.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            protocol.discard(aside)?;
+            protocol
+                .discard(aside)
+                .or_else(|_| atomic::remove_folder(aside))?;
             atomic::take_aside(protocol.path(), aside)?
         }
         moved => moved?,
