@@ -323,11 +323,12 @@ fn shells_that_break_locks_never_break_that_of_a_tenure_nor_does_it_break_a_live
 }
 
 /// A command that removes its own lock, as root's `rm -rf` would, and leaves a process behind that keeps
-/// working until the file `done` exists.
+/// working until the file `done` exists. The path is free at once: `rm` alone would be stopped halfway, because tenure
+/// ends the command as soon as the first file of its lock is gone.
 const ROBBED: &str = r"
 setsid sh -c ': > escaped; while [ ! -e done ] && [ -d storage ]; do sleep 0.01; done; echo robbed >> order' &
 until [ -e escaped ]; do sleep 0.01; done
-chmod 755 storage/lock; rm -rf storage/lock
+chmod 755 storage/lock; mv storage/lock storage/gone; rm -rf storage/gone
 exec sleep 300
 ";
 
