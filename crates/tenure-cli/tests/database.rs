@@ -385,3 +385,28 @@ fn a_malformed_task_is_shown_with_its_problem_and_spoils_no_other() {
         project.tenure("tasks done Good --as a").exits(0);
     }
 }
+
+#[test]
+fn a_malformed_section_or_runner_spoils_no_list_and_no_grant() {
+    for sql in [
+        "UPDATE sections SET name = x'ff'",
+        "UPDATE sections SET id = x'ff'",
+        "INSERT INTO sections (id, name) VALUES (NULL, 'bad')",
+        "UPDATE tasks SET runner = x'ff', lost = x'ff'",
+    ] {
+        let project = Project::new();
+        let mut git = project.program("git");
+        git.args(["init", "-q"]);
+        project.prepare(git).end().exits(0);
+        project.tenure("tasks add Good").exits(0);
+        project.tenure("sections add Part").exits(0);
+        let db = rusqlite::Connection::open(project.database()).unwrap();
+        assert_eq!(db.execute(sql, []).unwrap(), 1, "{sql}");
+        for words in ["sections list", "tasks list", "tasks export", "sync"] {
+            let said = project.tenure(words);
+            assert_eq!(said.code, 0, "{sql}: {words}: {said:?}");
+        }
+        project.tenure("tasks next --as a").exits(0);
+        project.tenure("tasks done Good --as a").exits(0);
+    }
+}

@@ -139,10 +139,11 @@ pub(super) fn section_by_id(db: &Connection, id: &str) -> Result<Section, NotFou
         .ok_or_else(|| TaskError::NoSection(id.to_owned()).into())
 }
 
+/// Another program may have written anything: one bad row spoils no list.
 pub(super) fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
     Ok(Section {
-        id: row.get(0)?,
-        name: row.get(1)?,
+        id: rows::text(row, 0)?,
+        name: rows::text(row, 1)?,
     })
 }
 

@@ -124,8 +124,9 @@ pub(super) fn by_id(db: &Connection, id: &str) -> rusqlite::Result<Option<Task>>
 pub(super) fn lost(db: &Connection, id: &str) -> rusqlite::Result<Vec<HolderId>> {
     let text: Option<String> = db
         .prepare_cached("SELECT lost FROM tasks WHERE id = ?1")?
-        .query_row([id], |row| row.get(0))
-        .optional()?;
+        .query_row([id], |row| optional_text(row, 0))
+        .optional()?
+        .flatten();
     let names: Vec<String> = text
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
@@ -151,7 +152,7 @@ pub(crate) fn granted(
 ) -> rusqlite::Result<()> {
     let last: Option<(String, Option<String>)> = db
         .prepare_cached("SELECT status, runner FROM tasks WHERE id = ?1")?
-        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([id], |row| Ok((text(row, 0)?, optional_text(row, 1)?)))
         .optional()?;
     let Some((status, last)) = last else {
         return Ok(());
