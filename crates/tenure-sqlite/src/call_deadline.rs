@@ -45,6 +45,12 @@ pub(crate) fn is_over() -> bool {
     is_interrupted() || DEADLINE.get().is_some_and(is_past)
 }
 
+/// How much time this thread's call has left.
+pub(crate) fn left() -> Duration {
+    let left = |by| TimeLimit::until(by).remaining();
+    DEADLINE.get().map_or(PATIENCE, left)
+}
+
 /// Says whether this thread has its turn in the queue of writers, or tries without.
 pub(crate) fn has_turn(turn: bool) {
     LONGEST.set(if turn {

@@ -87,7 +87,7 @@ enum Access {
     LookOnly,
 }
 
-/// How long a writer stays in the queue.
+/// How long a writer stays in the queue at most.
 const STUCK: Duration = Duration::from_secs(1);
 
 /// How often a writer in the queue looks whether it should give up.
@@ -436,8 +436,9 @@ impl SqliteStore {
         }
     }
 
-    /// Waits for this process's turn to write; `None` if there is no queue, or if the turn does not come for a second:
-    /// a process may have been stopped during its turn. Then this one does not queue again until that turn has passed.
+    /// Waits for this process's turn to write; `None` if there is no queue, or if the turn does not come for a second or
+    /// half of the call's time: a process may have been stopped during its turn. Then this one does not queue again until
+    /// that turn has passed. The other half is for the write: the renewal of a short lease has less than a second.
     fn take_turn(&self) -> rusqlite::Result<Option<Turn<'_>>> {
         let place = match self.writers.try_turn() {
             TryTurn::Turn(turn) => return Ok(Some(turn)),
@@ -445,7 +446,7 @@ impl SqliteStore {
             TryTurn::Taken => self.writers.join(),
         };
         let Some(place) = place else { return Ok(None) };
-        let stuck = TimeLimit::after(STUCK);
+        let stuck = TimeLimit::after(STUCK.min(call_deadline::left() / 2));
         loop {
             match place.wait(LOOK_UP) {
                 TryTurn::Turn(turn) => return Ok(Some(turn)),
