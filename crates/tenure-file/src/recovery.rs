@@ -1,7 +1,9 @@
 //! What a step does first after a crash: recover a lost state, raise tokens after a reboot, and finish or
 //! drop an interrupted step (G2, G10).
 
-use tenure_core::{StoreError, Token};
+use std::sync::atomic::Ordering;
+
+use tenure_core::{Epoch, StoreError, Token};
 use tenure_host::files::atomic::Put;
 use tenure_host::files::protocol::LockProtocol;
 use tenure_host::files::takeover;
@@ -37,14 +39,18 @@ impl<P: LockProtocol> FileStep<'_, P> {
         self.save()
     }
 
-    /// A power cut may have brought back an older state: tokens continue above the ceiling.
+    /// A power cut may have brought back an older state: tokens continue above the ceiling. Where the kernel does not
+    /// name its boots, every store object takes the boot for a new one.
     pub(super) fn raise_tokens_after_reboot(&mut self) {
         let Picture {
             store, now, state, ..
         } = &mut self.picture;
-        if let Some(boot) = &state.boot
-            && boot.differs(&now.epoch)
-        {
+        let is_new = |boot: &Epoch| {
+            boot.differs(&now.epoch)
+                || (!boot.same(&now.epoch)
+                    && !store.has_raised_tokens.swap(true, Ordering::Relaxed))
+        };
+        if state.boot.as_ref().is_some_and(is_new) {
             state.newest = tokens_after(store.state_file.ceiling(), Token(state.newest));
             state.boot = Some(now.epoch.clone());
             self.dirty = true;

@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,8 @@ pub struct FileStore<P> {
     for_holders: OnceLock<Option<Listener>>,
     /// Clears up this process's lock when this process is killed.
     exit_helper: Mutex<Option<ExitHelper>>,
+    /// Tokens continue above the ceiling, in a boot whose name is not known.
+    pub(crate) has_raised_tokens: AtomicBool,
     pub(crate) options: Options,
 }
 
@@ -51,6 +54,7 @@ impl<P: LockProtocol> FileStore<P> {
             for_waiters: OnceLock::new(),
             for_holders: OnceLock::new(),
             exit_helper: Mutex::new(None),
+            has_raised_tokens: AtomicBool::new(false),
             options,
         }
     }

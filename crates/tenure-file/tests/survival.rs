@@ -207,7 +207,8 @@ fn a_power_cut_that_brings_back_an_old_state_repeats_no_token() {
         lease.token
     };
     let mut last = pair();
-    for boot in ["two", "three", "four"] {
+    // The kernel may not name the boot.
+    for boot in ["two", "three", "", ""] {
         let old = ["state.a", "state.b"].map(|half| fs::read(side(dir).join(half)).unwrap());
         for _ in 0..5 {
             let token = pair();
