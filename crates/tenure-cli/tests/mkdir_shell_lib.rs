@@ -417,3 +417,25 @@ fn what_makes_no_sense_is_refused() {
         assert!(!project.path("lock").exists());
     });
 }
+
+#[test]
+fn what_another_program_wrote_into_the_lock_is_shown_on_one_line_and_no_pipe_is_waited_for() {
+    each(|project, shell, tenure| {
+        fs::create_dir(project.path("lock")).unwrap();
+        project.write("lock/pid", "1\x1b[2J\n");
+        project.write("lock/cmd", "evil\x1b]0;title\x07\nFORGED\n");
+        let busy = || script(project, shell, tenure, "board_lock_acquire lock 0").end();
+        let said = busy().exits(1);
+        assert!(
+            said.err.contains("held by pid 1?[2J: evil?]0;title?\n"),
+            "{shell} {tenure}: {said:?}"
+        );
+        for name in ["pid", "cmd"] {
+            let path = project.path("lock").join(name);
+            fs::remove_file(&path).unwrap();
+            let made = project.program("mkfifo").arg(path).status();
+            assert!(made.unwrap().success());
+        }
+        busy().exits(1);
+    });
+}

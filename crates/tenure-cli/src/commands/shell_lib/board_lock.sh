@@ -56,10 +56,16 @@ board_lock__tenure() {
   command -v "${TENURE:-tenure}" >/dev/null 2>&1
 }
 
+# What another program wrote, on one line and for any terminal. It never waits for a pipe.
+board_lock__text() {
+  [ -f "$1" ] || return 0
+  dd bs=200 count=1 2>/dev/null <"$1" | LC_ALL=C tr -c '\n -~' '?' | sed -n 1p
+}
+
 board_lock__busy() {
   board_lock__error "lock busy: $1"
   if [ -r "$1/pid" ]; then
-    printf '%s\n' "  held by pid $(cat "$1/pid" 2>/dev/null): $(cat "$1/cmd" 2>/dev/null)" >&2
+    printf '%s\n' "  held by pid $(board_lock__text "$1/pid"): $(board_lock__text "$1/cmd")" >&2
   fi
   if board_lock__tenure; then
     board_lock__way="$(board_lock__quoted "${TENURE:-tenure}") locks release board --force --store $(board_lock__quoted "mkdir:$1")"
@@ -213,7 +219,7 @@ board_lock_release() {
     else
       board_lock__remove || board_lock__gone="was no longer held"
     fi
-  elif [ "$(cat "$BOARD_LOCK_DIR/pid" 2>/dev/null)" = "$BOARD_LOCK_PID" ]; then
+  elif [ "$(board_lock__text "$BOARD_LOCK_DIR/pid")" = "$BOARD_LOCK_PID" ]; then
     # A signal may have arrived between mkdir and BOARD_LOCK_HELD=1, so only the pid shows whose lock it is.
     board_lock__remove || board_lock__gone="could not be removed"
   elif [ "$BOARD_LOCK_HELD" -eq 1 ] && [ "$board_lock__again" -eq 0 ]; then
