@@ -1,236 +1,92 @@
-//! JSON with comments and trailing commas, with the place of every value in the text: [`parse`].
+//! JSON with comments and trailing commas, edited in its place: [`insert`], [`take`].
 //!
-//! An edit of such a file changes bytes at known places and leaves all others alone, so that comments, order and
-//! indentation stay. [`insert`] and [`take`] are exact opposites.
+//! `jsonc-parser` reads such a text and knows the place of every value. An edit changes bytes there and leaves all
+//! others alone, so that comments, order and indentation stay. [`insert`] and [`take`] are exact opposites, which the
+//! edits of that crate are not.
 //!
 //! A container that was empty before gets its first item right after the bracket. So [`take`] leaves it empty,
 //! while [`is_made`] recognises a container that was made together with its item, on lines of their own.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
+use jsonc_parser::ast::Value as Node;
+use jsonc_parser::common::Ranged;
+use jsonc_parser::tokens::Token;
+use jsonc_parser::{CollectOptions, ParseOptions, Scanner, ScannerOptions, parse_to_ast};
 use serde_json::Value;
 
-/// How deep values may be nested.
-const DEPTH: usize = 100;
+use crate::merge::BadFile;
 
-/// A text that is no JSON, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Bad {
-    pub(crate) what: &'static str,
-    pub(crate) at: usize,
-}
-
-/// A value and its place in the text.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) span: Range<usize>,
-    pub(crate) kind: Kind,
-}
-
-#[derive(Debug)]
-pub(crate) enum Kind {
-    Object(Vec<Member>),
-    Array(Vec<Node>),
-    /// Anything else, without its text.
-    Scalar(Value),
-}
-
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) key: String,
-    /// From the key to the value.
-    pub(crate) span: Range<usize>,
-    pub(crate) value: Node,
-}
-
-impl Node {
-    /// The value itself. Of members with the same name, the last one counts, as everywhere.
-    pub(crate) fn value(&self) -> Value {
-        match &self.kind {
-            Kind::Object(members) => members
-                .iter()
-                .map(|member| (member.key.clone(), member.value.value()))
-                .collect(),
-            Kind::Array(items) => items.iter().map(Self::value).collect(),
-            Kind::Scalar(value) => value.clone(),
-        }
-    }
-
-    pub(crate) fn members(&self) -> Option<&[Member]> {
-        match &self.kind {
-            Kind::Object(members) => Some(members),
-            Kind::Array(_) | Kind::Scalar(_) => None,
-        }
-    }
-
-    pub(crate) fn items(&self) -> Option<&[Self]> {
-        match &self.kind {
-            Kind::Array(items) => Some(items),
-            Kind::Object(_) | Kind::Scalar(_) => None,
-        }
-    }
-
-    /// The places of the members or items.
-    fn spans(&self) -> Vec<Range<usize>> {
-        match &self.kind {
-            Kind::Object(members) => members.iter().map(|member| member.span.clone()).collect(),
-            Kind::Array(items) => items.iter().map(|item| item.span.clone()).collect(),
-            Kind::Scalar(_) => Vec::new(),
-        }
-    }
-}
+/// What may be between the tokens of JSON.
+pub(crate) const BLANK: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// Parses a whole text.
-pub(crate) fn parse(text: &str) -> Result<Node, Bad> {
-    let mut parser = Parser { text, at: 0 };
-    if text.starts_with('\u{feff}') {
-        parser.at = '\u{feff}'.len_utf8();
+pub(crate) fn parse(text: &str) -> Result<Node<'_>, BadFile> {
+    let options = ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    };
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &options);
+    let parsed = parsed.map_err(|error| BadFile::Syntax {
+        line: error.line_display(),
+        what: error.kind().to_string(),
+    })?;
+    let bad = |at: usize, what: &str| BadFile::Syntax {
+        line: 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count(),
+        what: what.to_owned(),
+    };
+    // The parser accepts more blanks than JSON has, and any character within quotes.
+    let (mut end, length) = (0, text.len());
+    for (token, place) in tokens(text, 0..length).chain([(Token::Null, length..length)]) {
+        if part(text, end..place.start).contains(|blank| !BLANK.contains(&blank)) {
+            return Err(bad(end, "Unexpected blank"));
+        }
+        end = place.end;
+        let is_text = matches!(token, Token::String(_));
+        if is_text && part(text, place.clone()).contains(|c| c < ' ') {
+            return Err(bad(place.start, "Control character in string literal"));
+        }
     }
-    parser.skip()?;
-    let node = parser.value(0)?;
-    parser.skip()?;
-    match parser.peek() {
-        None => Ok(node),
-        Some(_) => Err(parser.bad("text after the end of the value")),
-    }
+    parsed
+        .value
+        .ok_or_else(|| bad(length, "Unexpected end of the file: it has no value"))
 }
 
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
+fn part(text: &str, range: Range<usize>) -> &str {
+    text.get(range).unwrap_or_default()
 }
 
-impl Parser<'_> {
-    fn rest(&self) -> &str {
-        self.text.get(self.at..).unwrap_or_default()
-    }
+/// The tokens and comments in a part of a text that was parsed, and their places.
+fn tokens(text: &str, range: Range<usize>) -> impl Iterator<Item = (Token<'_>, Range<usize>)> {
+    let start = range.start;
+    let mut scanner = Scanner::new(part(text, range), &ScannerOptions::default());
+    std::iter::from_fn(move || {
+        let token = scanner.scan().ok()??;
+        Some((
+            token,
+            start + scanner.token_start()..start + scanner.token_end(),
+        ))
+    })
+}
 
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+/// The places of the members or items.
+fn places(container: &Node<'_>) -> Vec<Range<usize>> {
+    fn of(nodes: &[impl Ranged]) -> Vec<Range<usize>> {
+        nodes.iter().map(|node| node.start()..node.end()).collect()
     }
-
-    fn bad(&self, what: &'static str) -> Bad {
-        Bad { what, at: self.at }
-    }
-
-    /// Moves over blanks and comments.
-    fn skip(&mut self) -> Result<(), Bad> {
-        loop {
-            let rest = self.rest();
-            let blank = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
-            if blank > 0 {
-                self.at += blank;
-            } else if rest.starts_with("//") {
-                self.at += rest.find('\n').unwrap_or(rest.len());
-            } else if rest.starts_with("/*") {
-                match rest.get(2..).and_then(|rest| rest.find("*/")) {
-                    Some(end) => self.at += end + 4,
-                    None => return Err(self.bad("a comment without an end")),
-                }
-            } else {
-                return Ok(());
-            }
-        }
-    }
-
-    fn eat(&mut self, byte: u8) -> bool {
-        let is = self.peek() == Some(byte);
-        self.at += usize::from(is);
-        is
-    }
-
-    fn value(&mut self, depth: usize) -> Result<Node, Bad> {
-        if depth > DEPTH {
-            return Err(self.bad("a value that is nested too deeply"));
-        }
-        let start = self.at;
-        let kind = match self.peek() {
-            Some(b'{') => {
-                self.at += 1;
-                Kind::Object(self.list(b'}', |parser| parser.member(depth))?)
-            }
-            Some(b'[') => {
-                self.at += 1;
-                Kind::Array(self.list(b']', |parser| parser.value(depth + 1))?)
-            }
-            Some(b'"') => Kind::Scalar(self.string()?),
-            Some(_) => Kind::Scalar(self.word()?),
-            None => return Err(self.bad("the end of the file where a value is missing")),
-        };
-        Ok(Node {
-            span: start..self.at,
-            kind,
-        })
-    }
-
-    /// Items with commas between them, and perhaps one at the end.
-    fn list<T>(
-        &mut self,
-        close: u8,
-        mut item: impl FnMut(&mut Self) -> Result<T, Bad>,
-    ) -> Result<Vec<T>, Bad> {
-        let mut items = Vec::new();
-        loop {
-            self.skip()?;
-            if self.eat(close) {
-                return Ok(items);
-            }
-            items.push(item(self)?);
-            self.skip()?;
-            if !self.eat(b',') && self.peek() != Some(close) {
-                return Err(self.bad("no comma and no closing bracket"));
-            }
-        }
-    }
-
-    fn member(&mut self, depth: usize) -> Result<Member, Bad> {
-        let start = self.at;
-        if self.peek() != Some(b'"') {
-            return Err(self.bad("a name that is not in double quotes"));
-        }
-        let Value::String(key) = self.string()? else {
-            return Err(self.bad("a name that is not in double quotes"));
-        };
-        self.skip()?;
-        if !self.eat(b':') {
-            return Err(self.bad("no colon after a name"));
-        }
-        self.skip()?;
-        let value = self.value(depth + 1)?;
-        Ok(Member {
-            key,
-            span: start..value.span.end,
-            value,
-        })
-    }
-
-    fn string(&mut self) -> Result<Value, Bad> {
-        let bytes = self.text.as_bytes();
-        let mut end = self.at + 1;
-        loop {
-            match bytes.get(end) {
-                None | Some(b'\n') => return Err(self.bad("a text without a closing quote")),
-                Some(b'\\') => end += 2,
-                Some(b'"') => break,
-                Some(_) => end += 1,
-            }
-        }
-        self.scalar(end + 1, "a text with an escape that does not exist")
-    }
-
-    fn word(&mut self) -> Result<Value, Bad> {
-        let ends = |c: char| ",]}/:\"[{".contains(c) || c.is_whitespace();
-        let rest = self.rest();
-        let end = self.at + rest.find(ends).unwrap_or(rest.len());
-        self.scalar(end, "something that is no value")
-    }
-
-    fn scalar(&mut self, end: usize, what: &'static str) -> Result<Value, Bad> {
-        let text = self.text.get(self.at..end);
-        let value = text.and_then(|text| serde_json::from_str(text).ok());
-        let value = value.ok_or_else(|| self.bad(what))?;
-        self.at = end;
-        Ok(value)
+    match container {
+        Node::Object(object) => of(&object.properties),
+        Node::Array(array) => of(&array.elements),
+        _ => Vec::new(),
     }
 }
 
@@ -280,34 +136,15 @@ struct Between {
 }
 
 fn between(text: &str, range: Range<usize>) -> Between {
-    let mut parser = Parser {
-        text: text.get(..range.end).unwrap_or(text),
-        at: range.start,
-    };
     let mut found = Between {
         comma: None,
         solid: range.start,
     };
-    while let Some(byte) = parser.peek() {
-        match byte {
-            b',' => {
-                found.comma = Some(parser.at);
-                parser.at += 1;
-                found.solid = parser.at;
-            }
-            b'/' => {
-                let rest = parser.rest();
-                let length = if rest.starts_with("//") {
-                    rest.find(['\r', '\n']).unwrap_or(rest.len())
-                } else {
-                    let inside = rest.get(2..).and_then(|inside| inside.find("*/"));
-                    inside.map_or(rest.len(), |end| end + 4)
-                };
-                parser.at += length;
-                found.solid = parser.at;
-            }
-            _ => parser.at += 1,
+    for (token, place) in tokens(text, range) {
+        if token == Token::Comma {
+            found.comma = Some(place.start);
         }
+        found.solid = place.end;
     }
     found
 }
@@ -315,70 +152,60 @@ fn between(text: &str, range: Range<usize>) -> Between {
 /// Adds an item at the end of an object or array. `depth` is that of the item.
 pub(crate) fn insert(
     text: &str,
-    container: &Node,
+    container: &Node<'_>,
     item: &str,
     style: &Style<'_>,
     depth: usize,
 ) -> String {
-    let last = container.spans().last().map(|span| span.end);
-    let from = last.unwrap_or(container.span.start + 1);
-    let tail = between(text, from..container.span.end - 1);
+    let last = places(container).last().map(|place| place.end);
+    let from = last.unwrap_or(container.start() + 1);
+    let tail = between(text, from..container.end() - 1);
     let begin = style.begin(depth);
-    let edits = match (last, tail.comma) {
-        (Some(last), None) => vec![
-            (last, ",".to_owned()),
-            (tail.solid, format!("{begin}{item}")),
-        ],
-        (Some(_), Some(_)) => vec![(tail.solid, format!("{begin}{item},"))],
-        (None, _) if tail.solid == from => vec![(from, item.to_owned())],
-        (None, _) => vec![(tail.solid, format!("{begin}{item}"))],
+    let item = match (last, tail.comma) {
+        (Some(_), Some(_)) => format!("{begin}{item},"),
+        (None, _) if tail.solid == from => item.to_owned(),
+        _ => format!("{begin}{item}"),
     };
-    let mut out = String::with_capacity(text.len() + item.len() + 2);
-    let mut done = 0;
-    for (at, added) in edits {
-        out.push_str(text.get(done..at).unwrap_or_default());
-        out.push_str(&added);
-        done = at;
+    let mut out = text.to_owned();
+    out.insert_str(tail.solid, &item);
+    if let (Some(last), None) = (last, tail.comma) {
+        out.insert(last, ',');
     }
-    out.push_str(text.get(done..).unwrap_or_default());
     out
 }
 
 /// Takes an item out of an object or array.
-pub(crate) fn take(text: &str, container: &Node, index: usize) -> String {
-    let spans = container.spans();
-    let Some(item) = spans.get(index).cloned() else {
+pub(crate) fn take(text: &str, container: &Node<'_>, index: usize) -> String {
+    let places = places(container);
+    let Some(item) = places.get(index).cloned() else {
         return text.to_owned();
     };
-    let before = index.checked_sub(1).and_then(|index| spans.get(index));
-    let before = before.map_or(container.span.start + 1, |span| span.end);
-    let after = spans.get(index + 1);
-    let after = after.map_or(container.span.end - 1, |span| span.start);
+    let before = index.checked_sub(1).and_then(|index| places.get(index));
+    let before = before.map_or(container.start() + 1, |place| place.end);
+    let after = places.get(index + 1);
+    let after = after.map_or(container.end() - 1, |place| place.start);
     let lead = between(text, before..item.start);
     let comma = between(text, item.end..after).comma;
     let comma = comma.or(lead.comma.filter(|_| index > 0));
-    let comma = comma.map(|comma| comma..comma + 1);
-    let mut gaps: Vec<Range<usize>> = comma.into_iter().collect();
-    gaps.push(lead.solid..item.end);
-    gaps.sort_by_key(|gap| gap.start);
-    let mut out = String::with_capacity(text.len());
-    let mut done = 0;
+    let comma = comma.map_or(0..0, |comma| comma..comma + 1);
+    let mut gaps = [comma, lead.solid..item.end];
+    gaps.sort_by_key(|gap| Reverse(gap.start));
+    let mut out = text.to_owned();
     for gap in gaps {
-        out.push_str(text.get(done..gap.start).unwrap_or_default());
-        done = gap.end;
+        out.replace_range(gap, "");
     }
-    out.push_str(text.get(done..).unwrap_or_default());
     out
 }
 
 /// Whether a container looks as if it was made together with its only item.
-pub(crate) fn is_made(text: &str, container: &Node) -> bool {
-    match container.spans().as_slice() {
+pub(crate) fn is_made(text: &str, container: &Node<'_>) -> bool {
+    let is_line = |range| {
+        let blank = part(text, range);
+        blank.starts_with(['\r', '\n']) && blank.trim().is_empty()
+    };
+    match places(container).as_slice() {
         [only] => {
-            let lead = text.get(container.span.start + 1..only.start);
-            let tail = text.get(only.end..container.span.end - 1);
-            let is_line = |blank: &str| blank.starts_with(['\r', '\n']) && blank.trim().is_empty();
-            lead.is_some_and(is_line) && tail.is_some_and(is_line)
+            is_line(container.start() + 1..only.start) && is_line(only.end..container.end() - 1)
         }
         _ => false,
     }

@@ -5,9 +5,13 @@
 //! 3. Removing undoes adding, byte for byte.
 //! 4. A file that can't be understood is an error, and there is no edit. What an edit gives is parsed again.
 
+use std::collections::HashSet;
+
+use jsonc_parser::ast::{Object, Value as Node};
+use jsonc_parser::common::Ranged;
 use serde_json::Value;
 
-use crate::jsonc::{self, Bad, Kind, Member, Node, Style};
+use crate::jsonc::{self, Style};
 use crate::tool::Tool;
 
 /// Why a file is left alone.
@@ -15,12 +19,12 @@ use crate::tool::Tool;
 #[non_exhaustive]
 pub enum BadFile {
     /// It is no JSON.
-    #[error("line {line} has {what}")]
+    #[error("line {line}: {what}")]
     Syntax {
         /// The line, from 1.
         line: usize,
         /// What is wrong with it.
-        what: &'static str,
+        what: String,
     },
     /// It has another shape than the agent documents.
     #[error("{what} is {found}, not {wanted}")]
@@ -42,29 +46,30 @@ pub enum BadFile {
 
 /// The file with tenure's hooks; the same text if it has them already. `None` is a file that does not exist.
 pub fn add(tool: Tool, text: Option<&str>) -> Result<String, BadFile> {
+    let new = new_file(tool);
     let Some(text) = text else {
-        return Ok(new_file(tool));
+        return Ok(new);
     };
     if is_blank(text) {
         // Without the newline at the end, which tells that there was a file.
-        return Ok(format!("{text}{}", new_file(tool).trim_end()));
+        return Ok(format!("{text}{}", new.trim_end()));
     }
-    let root = understood(tool, text)?;
-    if is_complete(tool, &root) {
-        return Ok(text.to_owned());
+    let (mark, text) = marked(text);
+    if is_complete(tool, &understood(tool, text)?) {
+        return Ok(format!("{mark}{text}"));
     }
     // Hooks of an earlier version make room for the current ones.
     let Some(mut text) = without(tool, text)? else {
-        return Ok(new_file(tool));
+        return Ok(format!("{mark}{new}"));
     };
     for (event, entry) in tool.entries() {
         let root = understood(tool, &text)?;
         let style = Style::of(&text);
         let name = |name: &str, value: String| format!("\"{name}\": {value}");
-        let hooks = find(&root, "hooks");
-        let list = hooks.and_then(|hooks| find(hooks, event));
+        let hooks = member(&root, "hooks").map(|(_, hooks)| hooks);
+        let list = hooks.and_then(|hooks| member(hooks, event));
         text = match (hooks, list) {
-            (_, Some(list)) => jsonc::insert(&text, list, &style.shown(&entry, 3), &style, 3),
+            (_, Some((_, list))) => jsonc::insert(&text, list, &style.shown(&entry, 3), &style, 3),
             (Some(hooks), None) => {
                 let list = Value::Array(vec![entry]);
                 let member = name(event, style.shown(&list, 2));
@@ -79,30 +84,31 @@ pub fn add(tool: Tool, text: Option<&str>) -> Result<String, BadFile> {
         };
     }
     understood(tool, &text)?;
-    Ok(text)
+    Ok(format!("{mark}{text}"))
 }
 
 /// The file without tenure's hooks; `None` if it should not exist any more, because tenure made it.
 pub fn remove(tool: Tool, text: &str) -> Result<Option<String>, BadFile> {
-    if text == new_file(tool) {
+    let new = new_file(tool);
+    if text == new {
         return Ok(None);
     }
-    if let Some(blank) = text
-        .strip_suffix(new_file(tool).trim_end())
-        .filter(|it| is_blank(it))
-    {
+    let blank = text.strip_suffix(new.trim_end()).unwrap_or(text);
+    if is_blank(blank) {
         return Ok(Some(blank.to_owned()));
     }
-    if is_blank(text) {
-        return Ok(Some(text.to_owned()));
-    }
-    understood(tool, text)?;
-    without(tool, text)
+    let (mark, text) = marked(text);
+    Ok(without(tool, text)?.map(|text| format!("{mark}{text}")))
+}
+
+/// What some editors write before a text, and the text.
+fn marked(text: &str) -> (&str, &str) {
+    text.split_at(text.len() - text.strip_prefix('\u{feff}').unwrap_or(text).len())
 }
 
 /// Whether a file has no value yet.
 fn is_blank(text: &str) -> bool {
-    text.trim_start_matches('\u{feff}').trim().is_empty()
+    marked(text).1.trim_matches(jsonc::BLANK).is_empty()
 }
 
 fn new_file(tool: Tool) -> String {
@@ -125,10 +131,10 @@ fn without(tool: Tool, text: &str) -> Result<Option<String>, BadFile> {
 }
 
 /// Where a hook is: the containers from the root to it, and the index in each.
-type Place<'a> = Vec<(&'a Node, usize)>;
+type Place<'a> = Vec<(&'a Node<'a>, usize)>;
 
 /// Takes out what is at a place, and the containers that were made for it; `None` if that is the whole file.
-fn take(text: &str, root: &Node, place: &Place<'_>) -> Option<String> {
+fn take(text: &str, root: &Node<'_>, place: &Place<'_>) -> Option<String> {
     let made = place
         .iter()
         .rev()
@@ -136,8 +142,8 @@ fn take(text: &str, root: &Node, place: &Place<'_>) -> Option<String> {
         .count();
     if made == place.len() {
         // A file with nothing else in it, not even a comment before or after.
-        let outside = text.len() - root.span.len();
-        let blank = text.trim().len() == root.span.len();
+        let outside = text.len() - root.width();
+        let blank = text.trim().len() == root.width();
         if blank && outside <= 2 {
             return None;
         }
@@ -148,30 +154,22 @@ fn take(text: &str, root: &Node, place: &Place<'_>) -> Option<String> {
 }
 
 /// The last hook of tenure in a file. The last one is taken first, so that removing is adding backwards.
-fn last_own(tool: Tool, root: &Node) -> Option<Place<'_>> {
-    let at_root = index_of(root, "hooks")?;
-    let hooks = find(root, "hooks")?;
-    for (event, member) in hooks.members()?.iter().enumerate().rev() {
-        let Some(entries) = member.value.items() else {
-            continue;
-        };
-        for (index, entry) in entries.iter().enumerate().rev() {
-            let mut place = vec![(root, at_root), (hooks, event), (&member.value, index)];
+fn last_own<'a>(tool: Tool, root: &'a Node<'a>) -> Option<Place<'a>> {
+    let (at_root, hooks) = member(root, "hooks")?;
+    for (event, list) in hooks.as_object()?.properties.iter().enumerate().rev() {
+        for (index, entry) in items(&list.value).iter().enumerate().rev() {
+            let mut place = vec![(root, at_root), (hooks, event), (&list.value, index)];
             if is_own(tool, entry) {
                 return Some(place);
             }
-            // A group with hooks of others in it.
-            let Some(group) = index_of(entry, "hooks") else {
+            let Some((group, handlers)) = member(entry, "hooks") else {
                 continue;
             };
-            let handlers = find(entry, "hooks")?;
-            let own = handlers.items().unwrap_or_default();
-            let own = own.iter().rposition(|handler| is_own(tool, handler));
+            let own = items(handlers).iter().rposition(|it| is_own(tool, it));
             if let Some(own) = own {
-                let others = handlers.items().is_some_and(|all| all.len() > 1);
-                if others {
-                    place.push((entry, group));
-                    place.push((handlers, own));
+                // A group with hooks of others in it stays.
+                if items(handlers).len() > 1 {
+                    place.extend([(entry, group), (handlers, own)]);
                 }
                 return Some(place);
             }
@@ -181,69 +179,66 @@ fn last_own(tool: Tool, root: &Node) -> Option<Place<'_>> {
 }
 
 /// Whether a value is a hook of tenure.
-fn is_own(tool: Tool, hook: &Node) -> bool {
-    let command = find(hook, "command").map(Node::value);
-    matches!(command, Some(Value::String(command)) if tool.is_own_command(&command))
+fn is_own(tool: Tool, hook: &Node<'_>) -> bool {
+    let command = hook.as_object().and_then(|hook| hook.get_string("command"));
+    command.is_some_and(|command| tool.is_own_command(&command.value))
 }
 
 /// Whether a file has exactly the hooks that it should have.
-fn is_complete(tool: Tool, root: &Node) -> bool {
+fn is_complete(tool: Tool, root: &Node<'_>) -> bool {
     let entries = tool.entries();
-    let Some(hooks) = find(root, "hooks") else {
+    let Some((_, hooks)) = member(root, "hooks") else {
         return false;
     };
     let has = |event: &str, entry: &Value| {
-        let list = find(hooks, event).and_then(Node::items);
-        list.is_some_and(|list| list.iter().any(|item| item.value() == *entry))
+        let list = member(hooks, event).map_or(&[][..], |(_, list)| items(list));
+        list.iter().any(|item| Value::from(item.clone()) == *entry)
     };
-    let own = hooks.members().unwrap_or_default().iter();
-    let own = own.flat_map(|member| member.value.items().unwrap_or_default());
+    let events = hooks.as_object().map_or(&[][..], |it| &it.properties);
+    let own = events.iter().flat_map(|event| items(&event.value));
     let own = own.map(|entry| {
-        let handlers = find(entry, "hooks").and_then(Node::items);
-        let nested = handlers.unwrap_or_default().iter();
-        usize::from(is_own(tool, entry)) + nested.filter(|hook| is_own(tool, hook)).count()
+        let nested = member(entry, "hooks").map_or(&[][..], |(_, list)| items(list));
+        usize::from(is_own(tool, entry)) + nested.iter().filter(|it| is_own(tool, it)).count()
     });
     entries.iter().all(|(event, entry)| has(event, entry)) && own.sum::<usize>() == entries.len()
 }
 
 /// Parses a file and checks the shape of what will be edited.
-fn understood(tool: Tool, text: &str) -> Result<Node, BadFile> {
-    let root = jsonc::parse(text).map_err(|Bad { what, at }| BadFile::Syntax {
-        line: 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count(),
-        what,
-    })?;
+fn understood(tool: Tool, text: &str) -> Result<Node<'_>, BadFile> {
+    let root = jsonc::parse(text)?;
     let members = object("the file", &root)?;
     once(members, "")?;
-    if tool == Tool::Cursor && find(&root, "version").is_none() {
+    if tool == Tool::Cursor && members.get("version").is_none() {
         return Err(BadFile::NoVersion);
     }
-    if let Some(hooks) = find(&root, "hooks") {
-        let events = object("\"hooks\"", hooks)?;
+    if let Some(hooks) = members.get("hooks") {
+        let events = object("\"hooks\"", &hooks.value)?;
         once(events, "hooks.")?;
-        for event in events {
-            let what = format!("\"hooks.{}\"", event.key);
-            let known = tool.entries().iter().any(|(name, _)| *name == event.key);
-            if known && event.value.items().is_none() {
-                return Err(shape(&what, &event.value, "a list"));
+        for event in &events.properties {
+            let name = event.name.as_str();
+            let known = tool.entries().iter().any(|(known, _)| *known == name);
+            if known && event.value.as_array().is_none() {
+                return Err(shape(&format!("\"hooks.{name}\""), &event.value, "a list"));
             }
-            for entry in event.value.items().unwrap_or_default() {
-                once(entry.members().unwrap_or_default(), "")?;
+            for entry in items(&event.value).iter().filter_map(Node::as_object) {
+                once(entry, "")?;
             }
         }
     }
     Ok(root)
 }
 
-fn object<'a>(what: &str, node: &'a Node) -> Result<&'a [Member], BadFile> {
-    node.members().ok_or_else(|| shape(what, node, "an object"))
+fn object<'a>(what: &str, node: &'a Node<'a>) -> Result<&'a Object<'a>, BadFile> {
+    let wrong = || shape(what, node, "an object");
+    node.as_object().ok_or_else(wrong)
 }
 
-fn shape(what: &str, node: &Node, wanted: &'static str) -> BadFile {
-    let found = match &node.kind {
-        Kind::Object(_) => "an object",
-        Kind::Array(_) => "a list",
-        Kind::Scalar(Value::String(_)) => "a text",
-        Kind::Scalar(_) => "a single value",
+fn shape(what: &str, node: &Node<'_>, wanted: &'static str) -> BadFile {
+    let found = match node {
+        Node::Object(_) => "an object",
+        Node::Array(_) => "a list",
+        Node::StringLit(_) => "a text",
+        Node::NumberLit(_) | Node::BooleanLit(_) | Node::NullKeyword(_) => "a single value",
     };
     BadFile::Shape {
         what: what.to_owned(),
@@ -252,27 +247,33 @@ fn shape(what: &str, node: &Node, wanted: &'static str) -> BadFile {
     }
 }
 
-fn once(members: &[Member], within: &str) -> Result<(), BadFile> {
-    for (index, member) in members.iter().enumerate() {
-        let rest = members.get(index + 1..).unwrap_or_default();
-        if rest.iter().any(|other| other.key == member.key) {
-            return Err(BadFile::Twice(format!("\"{within}{}\"", member.key)));
-        }
-    }
-    Ok(())
+fn once(object: &Object<'_>, within: &str) -> Result<(), BadFile> {
+    let mut names = HashSet::new();
+    let mut all = object.properties.iter().map(|member| member.name.as_str());
+    all.find(|name| !names.insert(*name))
+        .map_or(Ok(()), |name| {
+            Err(BadFile::Twice(format!("\"{within}{name}\"")))
+        })
 }
 
-fn index_of(node: &Node, name: &str) -> Option<usize> {
-    node.members()?.iter().position(|member| member.key == name)
+/// A member of an object, and its index.
+fn member<'a>(node: &'a Node<'a>, name: &str) -> Option<(usize, &'a Node<'a>)> {
+    let mut members = node.as_object()?.properties.iter().enumerate();
+    let (index, member) = members.find(|(_, member)| member.name.as_str() == name)?;
+    Some((index, &member.value))
 }
 
-fn find<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
-    let member = node.members()?.iter().find(|member| member.key == name)?;
-    Some(&member.value)
+/// The items of a list; none if it is none.
+fn items<'a>(node: &'a Node<'a>) -> &'a [Node<'a>] {
+    node.as_array().map_or(&[], |list| &list.elements)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample;
+
     use super::*;
 
     /// Files as people have them, and worse ones.
@@ -284,6 +285,7 @@ mod tests {
             "{ /* c */ }",
             "{\n  // c\n}",
             "{ // c\r\n}\r\n",
+            "{ // c\r\"a\": 1\r}",
         ];
         let mut files: Vec<String> = roots.iter().map(|&root| root.to_owned()).collect();
         files.extend(["", "\n", "\u{feff}", " \r\n"].map(str::to_owned));
@@ -356,7 +358,10 @@ mod tests {
                 tried += 1;
                 assert_ne!(after, before);
                 assert_eq!(add(tool, Some(&after)).unwrap(), after, "twice: {before}");
-                assert!(is_complete(tool, &jsonc::parse(&after).unwrap()), "{after}");
+                assert!(
+                    is_complete(tool, &jsonc::parse(marked(&after).1).unwrap()),
+                    "{after}"
+                );
                 let undone = remove(tool, &after).unwrap();
                 assert_eq!(
                     undone.as_deref(),
@@ -369,6 +374,73 @@ mod tests {
             assert_eq!(remove(tool, &made).unwrap(), None);
         }
         assert!(tried > 500, "{tried}");
+    }
+
+    #[test]
+    fn values_may_be_nested_deeply() {
+        let deep = ["[".repeat(500), "]".repeat(500)].concat();
+        let before = format!("{{\"hooks\": {{\"Stop\": [{deep}]}}}}");
+        let after = add(Tool::Codex, Some(&before)).unwrap();
+        assert_eq!(remove(Tool::Codex, &after).unwrap(), Some(before));
+    }
+
+    /// Pieces that mean something to a parser, or to another one.
+    const PIECES: [&str; 32] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "'",
+        "\\",
+        "\\u",
+        "\\ud800",
+        "/",
+        "//",
+        "/*",
+        "*/",
+        "\n",
+        "\r\n",
+        "\r",
+        " ",
+        "\t",
+        "\u{feff}",
+        "\u{a0}",
+        "\u{b}",
+        "\u{2028}",
+        "é",
+        "\0",
+        "null",
+        "-1.5e",
+        "0x1",
+        "\"a\"",
+        "\"hooks\"",
+        "\"Stop\"",
+    ];
+
+    proptest! {
+        #[test]
+        fn a_mangled_file_is_refused_or_edited_so_that_removing_undoes_it(
+            file in sample::select(files()),
+            tool in sample::select(Tool::ALL.to_vec()),
+            edits in vec((any::<sample::Index>(), 0..9_usize, sample::select(PIECES.to_vec())), 0..4),
+        ) {
+            let mut file: Vec<char> = for_tool(tool, &file).chars().collect();
+            for (at, length, piece) in edits {
+                let at = at.index(file.len() + 1);
+                let end = (at + length).min(file.len());
+                file.splice(at..end, piece.chars());
+            }
+            let before: String = file.into_iter().collect();
+            if let Ok(after) = add(tool, Some(&before)) {
+                prop_assert_eq!(add(tool, Some(&after)), Ok(after.clone()));
+                prop_assert_eq!(remove(tool, &after), Ok(Some(before)));
+            } else {
+                prop_assert!(remove(tool, &before).is_err());
+            }
+        }
     }
 
     #[test]
@@ -394,7 +466,7 @@ mod tests {
             1,
         );
         let left = remove(Tool::ClaudeCode, &changed).unwrap().unwrap();
-        let value = jsonc::parse(&left).unwrap().value();
+        let value = Value::from(jsonc::parse(&left).unwrap());
         assert_eq!(
             value,
             serde_json::json!({ "hooks": {
@@ -423,14 +495,29 @@ mod tests {
     #[test]
     fn a_file_that_can_not_be_understood_is_an_error() {
         for (text, why) in [
-            ("// c", "line 1 has the end of the file"),
-            ("{\n\"a\": 1", "line 2 has no comma"),
-            ("{\"a\": 1,, }", "a name that is not in double quotes"),
-            ("{\"a\": tru}", "something that is no value"),
-            ("{\"a\": \"\\q\"}", "an escape that does not exist"),
-            ("{\"a\": \"x\n\"}", "without a closing quote"),
-            ("{} {}", "text after the end"),
-            ("{ /* ", "a comment without an end"),
+            ("\n// c", "line 2: Unexpected end of the file"),
+            ("{\"a\":\n{", "line 2: Unterminated object"),
+            ("{\n\"a\": [", "line 2: Unterminated array"),
+            ("{\"a\": 1,, }", "Unexpected token in object"),
+            ("{\"a\": tru }", "Unexpected word"),
+            ("{\"a\": \"\\q\"}", "Invalid escape"),
+            ("{} {}", "more than one JSON value"),
+            ("{ /* ", "Unterminated comment block"),
+            // What the parser would let pass.
+            ("{\n\"a\": \"x\ny\"}", "line 2: Control character"),
+            ("{\"a\t\": 1}", "Control character"),
+            ("{}\u{a0}", "Unexpected blank"),
+            ("{\n\u{b}\"a\": 1}", "Unexpected blank"),
+            ("{\"a\": .5}", "decimal points on numbers"),
+            ("{a: 1}", "Expected string for object property"),
+            ("{'a': 1}", "Single-quoted"),
+            ("{\"a\": 1 \"b\": 2}", "Expected comma"),
+            ("{\"a\": 0x1}", "Hexadecimal"),
+            ("{\"a\": +1}", "Unary plus"),
+            ("{\"a\": NaN }", "Unexpected word"),
+            ("{\"a\": \"\\x41\"}", "Invalid escape"),
+            ("\u{feff}\u{feff}", "Unexpected token"),
+            ("\u{a0}", "Unexpected blank"),
             ("[]", "the file is a list, not an object"),
             ("{\"hooks\": []}", "\"hooks\" is a list, not an object"),
             (
@@ -450,8 +537,9 @@ mod tests {
                 assert!(error.to_string().contains(why), "{text}: {error}");
             }
         }
-        let deep = "[".repeat(100_000);
-        assert!(add(Tool::Codex, Some(&deep)).is_err());
+        for deep in ["[", "{\"a\":", "{\"hooks\":{\"Stop\":["] {
+            assert!(add(Tool::Codex, Some(&deep.repeat(100_000))).is_err());
+        }
         assert_eq!(add(Tool::Cursor, Some("{}")), Err(BadFile::NoVersion));
     }
 }

@@ -147,10 +147,11 @@ fn setup_leaves_a_file_alone_that_it_does_not_understand() {
     fs::create_dir(project.path(".gemini")).unwrap();
     let file = project.path(".gemini/settings.json");
     for (bytes, why) in [
-        (&b"{\n  \"hooks\": [\n"[..], "line 3"),
+        (&b"{\n  \"hooks\": [\n"[..], "line 2: Unterminated array"),
         (b"{\"hooks\": []}", "\"hooks\" is a list, not an object"),
         (b"{\"a\": \"\xff\"}", "not UTF-8"),
-        (b"// c", "the end of the file"),
+        (b"// c", "line 1: Unexpected end of the file"),
+        (b"{\"a\": \"\x1b\"}", "Control character"),
     ] {
         fs::write(&file, bytes).unwrap();
         for words in ["setup gemini --yes", "setup gemini --remove --yes"] {
