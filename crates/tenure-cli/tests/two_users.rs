@@ -361,3 +361,23 @@ fn a_planted_link_is_neither_followed_nor_changed() {
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o750);
     }
 }
+
+#[test]
+fn a_second_name_is_refused_in_a_folder_that_only_another_user_may_write() {
+    let Some(shared) = Shared::new(0o2775) else {
+        return;
+    };
+    let (folder, victim) = (shared.0.path("bobs"), shared.0.path("victim"));
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+    chown(&folder, Some(BOB), None).unwrap();
+    fs::write(&victim, "").unwrap();
+    chown(&victim, Some(ALICE), None).unwrap();
+    fs::hard_link(&victim, folder.join("locks.db")).unwrap();
+    shared
+        .tenure(
+            ALICE,
+            "run --store sqlite:bobs/locks.db build --no-wait -- true",
+        )
+        .fails(1, &["has a second name"]);
+}

@@ -10,9 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{
-    AtFlags, CWD, OFlags, RenameFlags, linkat, renameat, renameat_with, unlinkat,
-};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
 use crate::files::beneath::{Place, open_folder, parent};

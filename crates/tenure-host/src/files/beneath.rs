@@ -253,8 +253,8 @@ pub fn must_be_file(path: &Path, known: &Metadata) -> io::Result<()> {
 
 /// Fails if the file has a second name and other users may write its folder.
 pub fn must_have_one_name(path: &Path, known: &Metadata) -> io::Result<()> {
-    let is_shared = |folder: Metadata| !folder.is_dir() || folder.mode() & WRITTEN_BY_OTHERS != 0;
-    if known.nlink() > 1 && parent(path).symlink_metadata().map_or(true, is_shared) {
+    let is_private = |folder: Metadata| folder.is_dir() && is_ours_alone(&folder);
+    if known.nlink() > 1 && !parent(path).symlink_metadata().is_ok_and(is_private) {
         return Err(Refused::error(path, Why::SecondName));
     }
     Ok(())
@@ -330,10 +330,18 @@ pub fn resolve_file(path: &Path) -> io::Result<PathBuf> {
 
 /// Whether only this user or root can have put a link there.
 fn is_chosen(link: &Path) -> io::Result<bool> {
-    let us = rustix::process::geteuid().as_raw();
-    let trusted = |known: &Metadata| known.uid() == us || known.uid() == 0;
     let (link, folder) = (link.symlink_metadata()?, parent(link).symlink_metadata()?);
-    Ok(trusted(&link) && trusted(&folder) && folder.mode() & WRITTEN_BY_OTHERS == 0)
+    Ok(is_trusted(&link) && is_ours_alone(&folder))
+}
+
+/// Whether this user or root made it.
+fn is_trusted(known: &Metadata) -> bool {
+    known.uid() == rustix::process::geteuid().as_raw() || known.uid() == 0
+}
+
+/// Whether only this user and root can change what is in a folder.
+fn is_ours_alone(folder: &Metadata) -> bool {
+    is_trusted(folder) && folder.mode() & WRITTEN_BY_OTHERS == 0
 }
 
 /// Opens a folder to look into it or to lock it.
