@@ -122,6 +122,11 @@ pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
     })
 }
 
+/// The same for a store that was chosen. If it is another program's, its own settings are a layer below.
+pub(crate) fn config_for(store: &StoreUrl, project: Option<&Project>) -> Result<Config, Failure> {
+    Ok(config(project)?.for_store(store, home().as_deref())?)
+}
+
 /// The store that the caller named instead of the project's own: `--store`, or `TENURE_STORE`.
 fn named_store(global: &Global) -> Option<OsString> {
     let from_environment = || std::env::var_os(STORE).filter(|store| !store.is_empty());
@@ -177,14 +182,14 @@ fn open_by(
     let url = located(global, &start, &url)?;
     // The store is named, so a worktree whose project can't be found is no reason to fail.
     let project = Project::find(&start, home().as_deref()).unwrap_or_default();
-    Ok(open(&url, config(project.as_ref())?)?)
+    Ok(open(&url, config_for(&url, project.as_ref())?)?)
 }
 
 /// The store that was chosen instead of the project's own, with its whole path: by `--store`, by `TENURE_STORE`, or by
 /// a configuration file.
 pub(crate) fn chosen_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
-    if let Some(url) = named_store(global) {
-        return located(global, &start()?, &url).map(Some);
+    if let Some(url) = named_url(global)? {
+        return Ok(Some(url));
     }
     let project = find_project().unwrap_or_default();
     Ok(config(project.as_ref())?.store_url())
@@ -192,10 +197,13 @@ pub(crate) fn chosen_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
 
 /// The same, with settings that were read before.
 pub(crate) fn chosen_by(global: &Global, config: &Config) -> Result<Option<StoreUrl>, Failure> {
-    match named_store(global) {
-        Some(url) => located(global, &start()?, &url).map(Some),
-        None => Ok(config.store_url()),
-    }
+    Ok(named_url(global)?.or_else(|| config.store_url()))
+}
+
+/// The store that `--store` or `TENURE_STORE` names, with its whole path.
+pub(crate) fn named_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
+    let located = |url: OsString| located(global, &start()?, &url);
+    named_store(global).map(located).transpose()
 }
 
 /// A store that was named, with its path seen from `start`.

@@ -134,7 +134,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Store(store) => commands::store::store(&global, store),
         Command::Hook(hook) => Ok(commands::hook::hook(&global, &hook, None)),
         Command::Setup(setup) => commands::setup::setup(&global, &setup),
-        Command::Config(config) => commands::config::config(&config),
+        Command::Config(config) => commands::config::config(&global, &config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Complete { words } => Ok(commands::complete::complete(&words)),
         Command::Man { command, folder } => commands::man::man(&command, folder.as_deref()),

@@ -2,8 +2,9 @@
 //!
 //! There are four layers, and a later layer wins: the built-in defaults, the user's
 //! `~/.tenure/config.yaml`, the project's `.tenure/config.yaml`, and the environment. Command-line
-//! options come after all of them; the caller applies them. Without the feature `config`, there are
-//! only the defaults and the values that the caller sets.
+//! options come after all of them; the caller applies them. For a store of another program, that
+//! program's own file is a layer between the defaults and ours (`Config::for_store`). Without the
+//! feature `config`, there are only the defaults and the values that the caller sets.
 //!
 //! # Contents
 //!
@@ -297,8 +298,7 @@ impl Setting {
 /// The configuration files in the order they are read, whether or not they exist.
 /// `home` is the user's home folder, `project` the project's `.tenure` folder.
 pub fn paths(home: Option<&Path>, project: Option<&Path>) -> Vec<PathBuf> {
-    // An empty HOME means no home folder. Joined, it would mean the working directory.
-    let home = home.filter(|home| !home.as_os_str().is_empty());
+    let home = a_folder(home);
     let mut paths: Vec<PathBuf> = home
         .map(|home| home.join(".tenure"))
         .into_iter()
@@ -308,4 +308,18 @@ pub fn paths(home: Option<&Path>, project: Option<&Path>) -> Vec<PathBuf> {
     // A project in the home folder itself has one file, not two.
     paths.dedup();
     paths
+}
+
+/// The configuration file of the program whose database `store` is: `~/.steroids/config.yaml`, as the protocol of the
+/// task locks documents it.
+pub fn path_of(store: &StoreUrl, home: Option<&Path>) -> Option<PathBuf> {
+    match store {
+        StoreUrl::Steroids(_) => Some(a_folder(home)?.join(".steroids/config.yaml")),
+        _ => None,
+    }
+}
+
+/// An empty HOME means no home folder. Joined, it would mean the working directory.
+fn a_folder(home: Option<&Path>) -> Option<&Path> {
+    home.filter(|home| !home.as_os_str().is_empty())
 }

@@ -1,23 +1,31 @@
 //! `tenure config`: the settings in effect and which layer made each.
 
-use tenure::Project;
+use std::path::PathBuf;
+
+use tenure::config::{path_of, paths};
 use tenure::wire::{ConfigPathJson, ConfigPathsJson, SettingJson, SettingsJson};
+use tenure::{Project, StoreUrl};
 
 use crate::answer::{Answer, Failure};
-use crate::args::Config;
+use crate::args::{Config, Global};
 use crate::context;
 use crate::table::Table;
 
-pub(crate) fn config(config: &Config) -> Result<Answer, Failure> {
+pub(crate) fn config(global: &Global, config: &Config) -> Result<Answer, Failure> {
     let project = context::find_project()?;
+    // One that can't be understood is no reason to show nothing.
+    let store = context::named_url(global).unwrap_or_default();
     match config {
-        Config::Show => show(project.as_ref()),
-        Config::Path => Ok(path(project.as_ref())),
+        Config::Show => show(project.as_ref(), store.as_ref()),
+        Config::Path => Ok(path(project.as_ref(), store.as_ref())),
     }
 }
 
-fn show(project: Option<&Project>) -> Result<Answer, Failure> {
-    let config = context::config(project)?;
+fn show(project: Option<&Project>, store: Option<&StoreUrl>) -> Result<Answer, Failure> {
+    let config = match store {
+        Some(store) => context::config_for(store, project)?,
+        None => context::config(project)?,
+    };
     let mut rows = Table::new(&["SETTING", "VALUE", "FROM", "DESCRIPTION"]);
     let settings = config.settings();
     for setting in &settings {
@@ -34,12 +42,14 @@ fn show(project: Option<&Project>) -> Result<Answer, Failure> {
     Ok(Answer::new(data, rows.text()))
 }
 
-fn path(project: Option<&Project>) -> Answer {
+fn path(project: Option<&Project>, store: Option<&StoreUrl>) -> Answer {
     let home = context::home();
-    let paths = tenure::config::paths(
+    let of_store = store.and_then(|store| path_of(store, home.as_deref()));
+    let own = paths(
         home.as_deref(),
         project.map(Project::settings_folder).as_deref(),
     );
+    let paths: Vec<PathBuf> = of_store.into_iter().chain(own).collect();
     let lines = paths.iter().map(|path| {
         if path.exists() {
             path.display().to_string()

@@ -23,8 +23,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::settings::{DEFINITIONS, Definition, STORE};
-use super::{Config, Set, paths};
-use crate::open::without_login;
+use super::{Config, Set, path_of, paths};
+use crate::open::{StoreUrl, without_login};
 pub use environment::near_misses;
 use error::shortened;
 pub use error::{ConfigError, Location, Problem};
@@ -65,6 +65,24 @@ impl Config {
             config.assign(assignment)?;
         }
         Ok(config)
+    }
+
+    /// The settings for this store. If it is another program's, that program's own file ([`path_of`]) counts where none
+    /// of our files and no variable makes a setting.
+    ///
+    /// # Errors
+    /// The first mistake in that file, also in a setting that a layer above replaces.
+    pub fn for_store(mut self, store: &StoreUrl, home: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(path) = path_of(store, home) else {
+            return Ok(self);
+        };
+        for assignment in file::read_documented(&path)? {
+            let is_replaced = self.set(assignment.definition.key).is_some();
+            let mut unused = Self::default();
+            let layer = if is_replaced { &mut unused } else { &mut self };
+            layer.assign(assignment)?;
+        }
+        Ok(self)
     }
 
     fn assign(&mut self, assignment: Assignment) -> Result<(), ConfigError> {

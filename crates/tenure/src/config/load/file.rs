@@ -14,13 +14,29 @@ const LARGEST: u64 = 64 * 1024;
 
 /// The settings that the file at `path` makes. A file that does not exist makes none.
 pub(super) fn read(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
+    Ok(match text(path)? {
+        Some(text) => yaml::assignments(path, &text)?,
+        None => Vec::new(),
+    })
+}
+
+/// The same for a file of another program, of which only what its protocol documents counts.
+pub(super) fn read_documented(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
+    Ok(match text(path)? {
+        Some(text) => yaml::documented(path, &text)?,
+        None => Vec::new(),
+    })
+}
+
+/// The text of a file, if it exists.
+fn text(path: &Path) -> Result<Option<String>, ConfigError> {
     let bytes = match bytes(path) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Ok(Vec::new()),
+        Ok(None) => return Ok(None),
         Err(problem) => return Err(in_file(path, problem)),
     };
     let text = String::from_utf8(bytes).map_err(|_| in_file(path, Problem::NotUtf8))?;
-    yaml::assignments(path, &text)
+    Ok(Some(text))
 }
 
 fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {

@@ -424,3 +424,38 @@ fn a_section_is_listed_once() {
         ]
     );
 }
+
+#[test]
+fn a_store_of_another_program_adds_a_layer_below_all_files() {
+    let layers = Layers::new(Some("locking:\n  taskTimeout: 7m\n"), None);
+    let file = layers.home().join(".steroids/config.yaml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "locking:\n  taskTimeout: 20m\n  waitTimeout: 9m\n").unwrap();
+    let theirs = StoreUrl::Steroids("steroids.db".into());
+    let load = |store: &StoreUrl| {
+        layers
+            .load(&[])
+            .unwrap()
+            .for_store(store, Some(&layers.home()))
+    };
+    let config = load(&theirs).unwrap();
+    assert_eq!(config.locking.task_timeout.as_secs(), 7 * 60);
+    assert_eq!(config.locking.wait_timeout.as_secs(), 9 * 60);
+    let source = setting(&config, "locking.waitTimeout").source;
+    assert_eq!(source, Source::File(file.clone()));
+    // No other store has it, and neither has a user without a home.
+    let own = StoreUrl::Sqlite("tenure.db".into());
+    assert_eq!(load(&own).unwrap(), layers.load(&[]).unwrap());
+    let homeless = layers
+        .load(&[])
+        .unwrap()
+        .for_store(&theirs, Some(Path::new("")));
+    assert_eq!(homeless.unwrap(), layers.load(&[]).unwrap());
+    // A mistake is one although a layer above replaces the setting.
+    fs::write(&file, "locking:\n  taskTimeout: 20\n").unwrap();
+    let error = load(&theirs).unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("{}:2:16: locking.taskTimeout", file.display())),
+        "{error}"
+    );
+}

@@ -32,9 +32,25 @@ const DESCRIPTION: &str = "_description";
 const DEFAULT: &str = "_default";
 const VALUE: &str = "value";
 
+/// The section that another program's file shares with ours, and its settings there, as the protocol of the task locks
+/// documents them.
+const SHARED: &str = "locking";
+const DOCUMENTED: [&str; 4] = [
+    "taskTimeout",
+    "sectionTimeout",
+    "waitTimeout",
+    "pollInterval",
+];
+
 /// The settings that the `text` of the file at `path` makes.
 pub(super) fn assignments(path: &Path, text: &str) -> Result<Vec<Assignment>, ConfigError> {
     Reader { path }.file(text)
+}
+
+/// The settings that another program's file makes: those of its section `locking` that its protocol documents. Other
+/// sections and keys are that program's own, and so is a setting that is left empty.
+pub(super) fn documented(path: &Path, text: &str) -> Result<Vec<Assignment>, ConfigError> {
+    Reader { path }.other_programs_file(text)
 }
 
 struct Reader<'a> {
@@ -43,10 +59,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn file(&self, text: &str) -> Result<Vec<Assignment>, ConfigError> {
-        let top = node::read(text).map_err(|fault| ConfigError {
-            location: self.location(fault.position),
-            problem: fault.problem,
-        })?;
+        let top = self.top(text)?;
         let mut found = Vec::new();
         for entry in self.entries("the file", &top)? {
             let key = name(entry);
@@ -57,6 +70,39 @@ impl Reader<'_> {
             self.section(section, &entry.value, &mut found)?;
         }
         Ok(found)
+    }
+
+    fn other_programs_file(&self, text: &str) -> Result<Vec<Assignment>, ConfigError> {
+        let top = self.top(text)?;
+        let named = |key: &'static str| move |entry: &&Entry| name(entry) == key;
+        let Some(section) = self.entries("the file", &top)?.iter().find(named(SHARED)) else {
+            return Ok(Vec::new());
+        };
+        let entries = self.entries(SHARED, &section.value)?;
+        let mut found = Vec::new();
+        for definition in of_section(SHARED).filter(|d| DOCUMENTED.contains(&d.name())) {
+            let Some(entry) = entries.iter().find(named(definition.name())) else {
+                continue;
+            };
+            let value = match &entry.value.content {
+                Content::Mapping(parts) => parts.iter().find(named(VALUE)).map(|part| &part.value),
+                _ => Some(&entry.value),
+            };
+            let is_set = |value: &&Node| {
+                !matches!(value.content, Content::Empty) && value.text() != Some("")
+            };
+            if let Some(value) = value.filter(is_set) {
+                found.push(self.assignment(definition, value)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn top(&self, text: &str) -> Result<Node, ConfigError> {
+        node::read(text).map_err(|fault| ConfigError {
+            location: self.location(fault.position),
+            problem: fault.problem,
+        })
     }
 
     fn section(
@@ -212,6 +258,57 @@ locking:
             read(text).unwrap(),
             [("locking.taskTimeout", "45m".to_owned())]
         );
+    }
+
+    #[test]
+    fn of_another_programs_file_only_the_documented_settings_count() {
+        let read = |text: &str| {
+            let found = documented(Path::new("c.yaml"), text);
+            let pairs =
+                |found: Vec<Assignment>| found.into_iter().map(|a| (a.definition.key, a.text));
+            found.map(|found| pairs(found).collect::<Vec<_>>())
+        };
+        let text = "
+ai:
+  coder: {provider: claude, model: [a, b]}
+locking:
+  _description: \"Task locking settings\"
+  _type: object
+  taskTimeout:
+    _type: string
+    _default: \"60m\"
+    value: \"45m\"
+  sectionTimeout:
+    _default: \"7s\"
+  waitTimeout: 10m
+  pollInterval: ''
+  runTimeout: soon
+  retries: 5
+guard:
+  strict: perhaps
+";
+        assert_eq!(
+            read(text).unwrap(),
+            [
+                ("locking.taskTimeout", "45m".to_owned()),
+                ("locking.waitTimeout", "10m".to_owned()),
+            ]
+        );
+        for empty in ["", "locking:\n", "locking:\n  taskTimeout:\n", "ai: {}\n"] {
+            assert_eq!(read(empty).unwrap(), [], "{empty:?}");
+        }
+        for (bad, place) in [
+            ("locking: 60m\n", "c.yaml:1:10: locking must be"),
+            (
+                "locking:\n  taskTimeout: [60m]\n",
+                "c.yaml:2:16: locking.taskTimeout must be",
+            ),
+            ("- locking\n", "c.yaml:1:1: the file must be"),
+            ("ai: a: b\n", "c.yaml:1:6: this is not valid YAML"),
+        ] {
+            let error = read(bad).unwrap_err().to_string();
+            assert!(error.starts_with(place), "{error}");
+        }
     }
 
     #[test]
