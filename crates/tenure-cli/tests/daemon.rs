@@ -198,6 +198,8 @@ fn a_killed_daemon_is_not_believed_and_does_not_block_the_next_one() {
         first.pid
     );
     assert!(shown.contains(&words), "{shown}");
+    let log = format!("Its log: {}", status["last"]["log"].as_str().unwrap());
+    assert!(shown.contains(&log), "{shown}");
     assert!(
         project
             .tenure("daemon stop")

@@ -427,6 +427,56 @@ fn the_claim_of_a_killed_run_is_taken_over_at_once_with_evidence() {
 }
 
 #[test]
+fn what_init_suggests_works_in_both_dialects() {
+    for dialect in ["documented", "af"] {
+        let project = Project::uninitialised();
+        let init = format!("ledger init --dialect {dialect}");
+        let said = project.call(&init).arg("a proof").end().exits(0).out;
+        let line = said
+            .lines()
+            .find_map(|line| line.strip_prefix("Try: tenure "));
+        let line = line.unwrap_or_else(|| panic!("{said}"));
+        let tried = project.shell(&format!("$TENURE {line}")).end().exits(0);
+        assert_eq!(tried.out, "1\n", "{dialect}");
+        let verify = project.call("ledger verify --dir").arg("a proof");
+        verify.end().exits(0);
+        let again = project.call(&init).arg("a proof").end().exits(0).out;
+        assert!(
+            again.contains(&format!("(dialect {dialect}, 1 event)")),
+            "{again}"
+        );
+    }
+}
+
+#[test]
+fn what_is_said_of_a_bad_lock_timeout_works_in_both_dialects() {
+    for (dialect, accepted, first) in [
+        ("documented", "\"1s\"", "write a duration"),
+        ("af", "1000000000", "write nanoseconds from 1000000000"),
+    ] {
+        let project = Project::uninitialised();
+        project
+            .tenure(&format!("ledger init --dialect {dialect}"))
+            .exits(0);
+        let events = [
+            r#"{"type":"proof_initialized","conjecture":"P","author":"me"}"#,
+            r#"{"type":"node_created","node":{"id":"1","type":"claim","statement":"P","workflow_state":"available"}}"#,
+        ];
+        for event in events {
+            project.call("ledger append").arg(event).end().exits(0);
+        }
+        for bad in ["\"5 min\"", "\"2h\"", "-5", "{}", "500000000"] {
+            project.write("meta.json", &format!("{{\"lock_timeout\":{bad}}}"));
+            let said = project.tenure("ledger claim 1 --as a").exits(1);
+            assert!(said.err.contains(first), "{bad}: {said:?}");
+            project.write("meta.json", &format!("{{\"lock_timeout\":{accepted}}}"));
+            project.tenure("ledger claim 1 --as a").exits(0);
+            project.tenure("ledger release 1 --as a").exits(0);
+        }
+    }
+}
+
+#[test]
 fn an_af_ledger_is_created_and_found_again() {
     let project = Project::uninitialised();
     project.tenure("ledger init proof --dialect af").exits(0);

@@ -1,4 +1,4 @@
-//! What a daemon records about itself: [`DaemonState`], the file `.tenure/daemon.json`.
+//! What a daemon records about itself: [`DaemonState`], the file `daemon.json` in the project's state.
 //!
 //! 1. Only the holder of the daemon's [`lock`](crate::lock) writes the file, and always replaces it
 //!    whole: a reader sees one complete version.

@@ -75,7 +75,7 @@ pub(crate) struct Work {
     /// The pause between two cycles, 1s to 1d [default: daemon.interval, 1m]
     #[arg(long, value_name = "D", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
-    /// The log file [default: .tenure/daemon.log]
+    /// The log file [default: daemon.log in .git/tenure, or in .tenure without git]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
 }

@@ -124,9 +124,9 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
         )
     } else {
         format!(
-            "{} exists already (dialect {dialect}, {} events); nothing was changed.",
+            "{} exists already (dialect {dialect}, {}); nothing was changed.",
             ledger.path().display(),
-            ledger.last()?
+            plural::count(ledger.last()?, "event")
         )
     };
     let data = LedgerJson {

@@ -114,6 +114,8 @@ fn not_running(now: &Moment, state: &DaemonState) -> String {
         text.push_str("\n  Its last cycle: ");
         text.push_str(&last(now, cycle));
     }
+    text.push_str("\n  Its log: ");
+    text.push_str(&state.log);
     text.push_str("\n  Start it with: tenure daemon start");
     text
 }
