@@ -110,13 +110,21 @@ impl Failure {
     /// People read this instead of the message.
     pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());
+        self.verbatim = false;
         self
     }
 
     /// People read exactly this, as a protocol prescribes, without `error:` before it.
-    pub(crate) fn verbatim(mut self, text: impl Into<String>) -> Self {
-        self.verbatim = true;
-        self.text(text)
+    pub(crate) fn verbatim(self, text: impl Into<String>) -> Self {
+        Self {
+            verbatim: true,
+            ..self.text(text)
+        }
+    }
+
+    /// Whether people read exactly what a protocol prescribes.
+    pub(crate) fn is_verbatim(&self) -> bool {
+        self.verbatim
     }
 
     /// Adds a line for people, below the message.

@@ -1,5 +1,6 @@
 //! Waiting for a key or a task, and how signals end it.
 
+mod shared_locks;
 mod show;
 
 use std::io::IsTerminal;
@@ -10,9 +11,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, duration};
-use tenure_core::{Busy, Cycle, Key, Lease};
+use tenure_core::{Busy, Cycle, Key, Lease, Verdict};
 
-pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, limit, situation};
+pub(crate) use self::show::{KeyWait, RELEASED, WaitDisplay, WaitText, limit, locked, situation};
 
 use crate::answer::Failure;
 use crate::args::{Global, RequestArgs, WaitArgs};
@@ -109,9 +110,26 @@ pub(crate) fn acquire(
     let several = ask.keys().count() > 1;
     acquire_or(global, tenure, key, ask, signals, |busy| {
         let key = if several { busy.key.as_str() } else { key };
-        let (message, details) = busy_report(global, tenure, key, busy, &look(global, tenure, key));
-        Failure::new(ErrorCode::Locked, message).details(details)
+        refused(global, tenure, key, busy)
     })
+}
+
+/// Why a key was not granted.
+fn refused(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
+    let report = busy_report(global, tenure, key, busy, &look(global, tenure, key, busy));
+    let Some(refusal) = shared_locks::refusal(tenure, busy, &report) else {
+        return Failure::new(ErrorCode::Locked, report.0).details(report.1);
+    };
+    if busy
+        .lease()
+        .is_some_and(|(lease, _)| context::is_held_by_caller(global, lease))
+    {
+        return refusal.text(report.0);
+    }
+    if refusal.is_verbatim() {
+        return timed_out(global, tenure, busy, refusal);
+    }
+    refusal
 }
 
 /// The same for a protocol that has its own report of a busy key.
@@ -124,7 +142,7 @@ pub(crate) fn acquire_or(
     report: impl FnOnce(&Busy) -> Failure,
 ) -> Result<Guard, Failure> {
     let several = ask.keys().count() > 1;
-    let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key, several });
+    let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait::new(tenure, key, several));
     // The lock of another program is asked for under that program's rules.
     if !ask.keeps_place() && !tenure.store().capabilities().any_key {
         display = display.keeps_no_place();
@@ -265,8 +283,14 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
     })
 }
 
-/// The command that shows a key.
-fn look(global: &Global, tenure: &Tenure, key: &str) -> String {
+/// Whether the lock on a busy key can't be understood, so that it stays until a person mends or removes it.
+fn is_malformed(busy: &Busy) -> bool {
+    busy.lease()
+        .is_some_and(|(_, verdict)| *verdict == Verdict::Malformed)
+}
+
+/// The command that shows a key, or what is wrong with its lock.
+fn look(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> String {
     if key == Key::paths().as_str() {
         return format!(
             "tenure reservations{}",
@@ -274,6 +298,10 @@ fn look(global: &Global, tenure: &Tenure, key: &str) -> String {
         );
     }
     if tenure.store().capabilities().any_key || key.contains(':') || global.store.is_some() {
+        if is_malformed(busy) {
+            let store = words::in_store(global.store.as_deref());
+            return format!("tenure doctor{store}");
+        }
         return words::locks_command("show", key, global.store.as_deref());
     }
     "tenure exclusive status".to_owned()
@@ -298,9 +326,13 @@ pub(crate) fn busy_report(
                 message = format!("{message}; {kept}");
             }
         }
+        None if is_malformed(busy) => {}
         None => {
             message = format!("{message}\n  to wait for it: --wait 10m; to look: {look}");
         }
+    }
+    if is_malformed(busy) {
+        message = format!("{message}\n  to see what is wrong with it: {look}");
     }
     if let Some((lease, _)) = busy.lease()
         && context::is_held_by_caller(global, lease)
@@ -308,6 +340,24 @@ pub(crate) fn busy_report(
         message = own_lease(global, tenure, lease);
     }
     (message, BusyJson::new(&now, busy))
+}
+
+/// Adds what became of the place in the queue to a refusal in the words of a protocol, which has none for it.
+pub(crate) fn timed_out(
+    global: &Global,
+    tenure: &Tenure,
+    busy: &Busy,
+    refusal: Failure,
+) -> Failure {
+    let Some(position) = busy.position else {
+        return refusal;
+    };
+    let place = words::ordinal(position.ahead + 1);
+    let kept = kept_place(global, tenure);
+    let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
+    refusal.hint(format!(
+        "the wait timed out; this command was {place} in the queue{kept}"
+    ))
 }
 
 /// A thread that ends the wait when a signal arrives.

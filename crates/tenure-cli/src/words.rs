@@ -173,10 +173,27 @@ pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
     } else {
         lease.holder.to_string()
     };
+    format!("{holder} since {}", since(now, lease))
+}
+
+fn since(now: &Moment, lease: &Lease) -> String {
     match lease.since() {
-        Some(at) => format!("{holder} since {}, {}", time(at), ago(now, at)),
-        None => format!("{holder} since {UNKNOWN}"),
+        Some(at) => format!("{}, {}", time(at), ago(now, at)),
+        None => UNKNOWN.to_owned(),
     }
+}
+
+/// What a malformed lock tells, after the key that it is on.
+pub(crate) fn malformed(now: &Moment, lease: &Lease) -> String {
+    let names = if lease.holder.id == HolderId::unreadable() {
+        "names no holder".to_owned()
+    } else {
+        format!("names {} as its holder", lease.holder.id)
+    };
+    format!(
+        "has a malformed lock, which {names}, since {}",
+        since(now, lease)
+    )
 }
 
 /// Who holds a key, with which token; or that it is free.
@@ -271,22 +288,17 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
             lines.extend(reserved(now, &asked_mode(&lease.mode), lease));
             continue;
         }
-        if *verdict == Verdict::Malformed {
-            let (key, held) = (quoted(key), self::held(now, lease));
-            lines.push(format!(
-                "{key} is locked by {held}, and its lock is malformed"
-            ));
-            lines.push(
-                "  waiting does not end it: tenure doctor says what is wrong with it".to_owned(),
-            );
-            continue;
-        }
         // The lock of a task's section keeps other runners out of the task, too.
         let what = if lease.key.as_str() == key || lease.key == Key::paths() {
             quoted(key)
         } else {
             format!("{} (the section of {key})", lease.key)
         };
+        if *verdict == Verdict::Malformed {
+            lines.push(format!("{what} {}", malformed(now, lease)));
+            lines.push("  waiting does not end it".to_owned());
+            continue;
+        }
         let mode = match lease.mode {
             Mode::Exclusive => String::new(),
             _ => format!(" ({})", mode(lease)),
@@ -366,9 +378,14 @@ pub(crate) fn task_line(task: &Task) -> String {
 
 /// A task that another runner holds, in the words of the protocol.
 pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
-    let what = format!("Task {}", title(task));
+    task_held(&task.id, &title(task), lease)
+}
+
+/// The same, for a task of which only the id and the title are known.
+pub(crate) fn task_held(id: &str, title: &str, lease: &Lease) -> Failure {
+    let what = format!("Task {title}");
     let details = TaskLockedJson {
-        task_id: Some(task.id.clone()),
+        task_id: Some(id.to_owned()),
         section_id: None,
         locked_by: lease.holder.id.clone(),
         expires_at: wall_end(lease),
@@ -393,7 +410,13 @@ pub(crate) fn section_in_use(section: &Section, lease: &Lease) -> Failure {
     section_held(&what, None, &section.id, lease)
 }
 
-fn section_held(what: &str, task_id: Option<String>, id: &str, lease: &Lease) -> Failure {
+/// A section that another runner holds. `task_id` is the task that was wanted.
+pub(crate) fn section_held(
+    what: &str,
+    task_id: Option<String>,
+    id: &str,
+    lease: &Lease,
+) -> Failure {
     let details = TaskLockedJson {
         task_id,
         section_id: Some(id.to_owned()),

@@ -56,6 +56,7 @@ mod project;
 mod reservations;
 mod run;
 mod steroids;
+mod steroids_protocol;
 mod sync;
 mod sync_command;
 mod tasks_exchange;

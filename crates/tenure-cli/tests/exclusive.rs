@@ -150,17 +150,48 @@ fn a_malformed_lock_is_named_as_one_and_nobody_is_told_to_wait() {
     let project = beads();
     project.write(".beads/.exclusive-lock", "");
     let store = "--store exclusive:.beads";
-    let said = project
-        .tenure(&format!("run database --no-wait {store} -- true"))
-        .fails(
-            6,
-            &[
-                "a lock that names no holder",
-                "its lock is malformed",
-                "tenure doctor",
-            ],
+    for (words, look) in [
+        (
+            format!("run database --no-wait {store} -- true"),
+            format!("tenure doctor {store}"),
+        ),
+        (
+            "exclusive run --as me -- true".to_owned(),
+            "tenure exclusive status".to_owned(),
+        ),
+    ] {
+        let said = project.tenure(&words).exits(6);
+        assert_eq!(
+            said.err.lines().skip(1).collect::<Vec<_>>(),
+            [
+                "  waiting does not end it".to_owned(),
+                format!("  to see what is wrong with it: {look}")
+            ]
         );
+        assert!(
+            said.err
+                .starts_with("error: database has a malformed lock, which names no holder, since "),
+            "{said:?}"
+        );
+    }
+    // A wait is possible: a person may mend the file meanwhile.
+    let said = project.tenure(&format!("run database --wait 50ms {store} -- true"));
+    let said = said.fails(
+        6,
+        &[
+            "it has a malformed lock, which names no holder",
+            "only a person ends it",
+        ],
+    );
     assert!(!said.err.contains('?'), "{said:?}");
+    // What the file names is said, and no more.
+    project.write(
+        ".beads/.exclusive-lock",
+        r#"{"holder":"x","pid":0,"hostname":"h","started_at":"2025-10-25T12:00:00Z"}"#,
+    );
+    let said = project.tenure("exclusive run --as me -- true").exits(6);
+    assert!(said.err.contains("which names x as its holder"), "{said:?}");
+    assert!(!said.err.contains("--wait"), "{said:?}");
 }
 
 #[test]

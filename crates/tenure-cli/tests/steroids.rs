@@ -10,19 +10,19 @@ use rusqlite::Connection;
 
 /// Two tasks of the sample and a section. The second task and the section are locked, long ago, by
 /// another runner.
-const FREE: &str = "8f3842e9-1e5a-4520-9de2-a766262ea768";
-const LOCKED: &str = "89b48375-3e92-4062-a254-b993b66fd67b";
+pub(crate) const FREE: &str = "8f3842e9-1e5a-4520-9de2-a766262ea768";
+pub(crate) const LOCKED: &str = "89b48375-3e92-4062-a254-b993b66fd67b";
 const SECTION: &str = "f46a4444-02c2-4faf-984a-e4ef139daef8";
-const RUNNER: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
+pub(crate) const RUNNER: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
 
 /// A folder without a project, with the other program's database in it.
-struct Folder {
-    project: Project,
-    db: Connection,
+pub(crate) struct Folder {
+    pub(crate) project: Project,
+    pub(crate) db: Connection,
 }
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let project = Project::uninitialised();
         let sample = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../tenure-sqlite/tests/fixtures/steroids.db");
@@ -39,12 +39,12 @@ impl Folder {
     }
 
     /// The words after `tenure --store ...`.
-    fn words(words: &str) -> String {
+    pub(crate) fn words(words: &str) -> String {
         format!("--store steroids:.steroids/steroids.db {words}")
     }
 
     #[track_caller]
-    fn tenure(&self, words: &str) -> Said {
+    pub(crate) fn tenure(&self, words: &str) -> Said {
         self.project.tenure(&Self::words(words))
     }
 
@@ -56,7 +56,7 @@ impl Folder {
     }
 
     /// The other program takes a task.
-    fn lock(&self, task: &str) {
+    pub(crate) fn lock(&self, task: &str) {
         let sql = "INSERT OR REPLACE INTO task_locks (task_id, runner_id, expires_at)
                    VALUES (?1, ?2, strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 hour'))";
         assert_eq!(self.db.execute(sql, [task, RUNNER]).unwrap(), 1);
@@ -104,7 +104,7 @@ fn the_same_in_json() {
     let said = folder
         .tenure(&format!("acquire task:{FREE} --as other --no-wait --json"))
         .exits(6);
-    assert_eq!(said.json()["error"]["details"]["leases"][0]["holder"], "me");
+    assert_eq!(said.json()["error"]["details"]["lockedBy"], "me");
     let said = folder
         .tenure(&format!("renew task:{FREE} --as me --json"))
         .exits(0);
@@ -386,7 +386,7 @@ fn tasks_of_the_other_program_are_left_to_it_in_a_clear_sentence() {
 }
 
 /// The section that both tasks of the sample are in.
-const TASKS_SECTION: &str = "0cc02cf5-cfd9-448a-a242-0edca40c972a";
+pub(crate) const TASKS_SECTION: &str = "0cc02cf5-cfd9-448a-a242-0edca40c972a";
 
 #[test]
 fn a_task_is_not_granted_while_another_runner_holds_its_section() {
@@ -396,8 +396,7 @@ fn a_task_is_not_granted_while_another_runner_holds_its_section() {
     assert_eq!(folder.db.execute(lock, []).unwrap(), 1);
     let words = Folder::words(&format!("run task:{FREE} --as me --no-wait"));
     let refused = folder.project.call(&words).sh("echo ran").end();
-    let section = format!("section:{TASKS_SECTION}");
-    refused.fails(6, &[&section, "the section of task:", "them"]);
+    refused.fails(6, &["Section \"Backend\" of task", "by runner them"]);
     assert_eq!(folder.holder(FREE), None);
     // The runner that holds the section may take its tasks.
     let words = Folder::words(&format!("run task:{FREE} --as them --no-wait"));

@@ -511,22 +511,29 @@ fn a_signal_that_arrives_with_the_task_is_not_lost() {
 }
 
 #[test]
-fn the_progress_bar_fits_one_line() {
+fn the_progress_bar_fits_one_line_and_is_as_long_as_the_documented_one_where_there_is_room() {
     let project = Project::new();
     project.tenure("sections add S").exits(0);
     add(&project, "one --section S");
     project.tenure("tasks next --as another-runner").exits(0);
-    for (command, code) in [
-        ("tasks next --as me --wait 1s", 6),
-        ("tasks update one --status in_progress --as me --wait 1s", 6),
+    for (command, columns, cells) in [
+        ("tasks next --as me --wait 1s", 80, 26),
+        (
+            "tasks update one --status in_progress --as me --wait 1s",
+            80,
+            26,
+        ),
+        ("tasks next --as me --wait 1s", 64, 26),
+        ("tasks next --as me --wait 1s", 63, 12),
+        ("tasks next --as me --wait 1s", 40, 12),
     ] {
-        let line = format!("stty cols 80 rows 24; exec $TENURE {command}");
+        let line = format!("stty cols {columns} rows 24; exec $TENURE {command}");
         let mut script = project.program("script");
         script
             .args(["--quiet", "--return", "--command", &line, "/dev/null"])
             .env("SHELL", "/bin/sh")
             .env("TERM", "xterm");
-        let said = project.prepare(script).input().end().exits(code);
+        let said = project.prepare(script).input().end().exits(6);
         let bars: Vec<&str> = said
             .out
             .split(['\r', '\n'])
@@ -536,7 +543,9 @@ fn the_progress_bar_fits_one_line() {
         for bar in bars {
             let bar = bar.trim_start_matches("\x1b[2K");
             let bar = bar.split('\x1b').next().unwrap().trim_end();
-            assert!(bar.chars().count() <= 80, "{command}: {bar:?}");
+            assert!(bar.chars().count() <= columns, "{command}: {bar:?}");
+            let inside = bar.trim_start_matches('[').split(']').next().unwrap();
+            assert_eq!(inside.chars().count(), cells, "{columns} columns: {bar:?}");
         }
     }
 }

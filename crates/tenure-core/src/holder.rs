@@ -168,6 +168,9 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Stands for the host of a holder whose record does not tell it.
+    pub const UNKNOWN_HOST: &str = "an unknown host";
+
     /// The process the lease is tied to, if any.
     pub fn process(&self) -> Option<&Process> {
         self.binding.process()

@@ -246,7 +246,7 @@ impl Exclusive {
                 key: self.key.clone(),
                 holder: Holder {
                     id: holder.map_or_else(HolderId::unreadable, holder_id),
-                    host: "?".into(),
+                    host: Holder::UNKNOWN_HOST.into(),
                     command: None,
                     binding: Binding::Detached,
                 },

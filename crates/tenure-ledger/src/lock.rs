@@ -455,7 +455,7 @@ impl LockProtocol for LedgerLock {
             id: agent
                 .and_then(|agent| HolderId::parse(agent).ok())
                 .unwrap_or_else(HolderId::unreadable),
-            host: process.map_or_else(|| "?".into(), |process| process.host),
+            host: process.map_or_else(|| Holder::UNKNOWN_HOST.to_owned(), |process| process.host),
             command: None,
             binding: Binding::Detached,
         };

@@ -87,6 +87,20 @@ impl SqliteStore {
         .fix("name task:ID or section:ID, or use the project's own store for other keys"))
     }
 
+    /// What the other program calls a task or a section: its title, or its name. `None` if its database does not tell,
+    /// or if this is a database of tenure's own.
+    pub fn foreign_name(&self, key: &Key) -> Result<Option<String>, StoreError> {
+        let column = match LockTable::of(key) {
+            Some((LockTable::Task, id)) => Some(("tasks", "title", id)),
+            Some((LockTable::Section, id)) => Some(("sections", "name", id)),
+            None => None,
+        };
+        let Some((table, column, id)) = column.filter(|_| self.foreign.is_some()) else {
+            return Ok(None);
+        };
+        self.poll(|db| text_of(db, table, column, id))
+    }
+
     /// What a process that waits for this key, or holds it, has to poll: the rows that another program may
     /// change. Call it before the revision is compared, so that no change is missed.
     pub(crate) fn foreign_lock(&self, key: &Key) -> Result<Option<ForeignLock>, StoreError> {
@@ -203,17 +217,28 @@ pub(crate) fn section_of(db: &Connection, key: &Key) -> rusqlite::Result<Option<
     let Some((LockTable::Task, id)) = LockTable::of(key) else {
         return Ok(None);
     };
-    let sql = "SELECT section_id FROM other.tasks WHERE id = ?1 AND typeof(section_id) = 'text'";
-    let section: Option<String> = match db.prepare_cached(sql) {
-        Ok(mut statement) => statement.query_row([id], |row| row.get(0)).optional()?,
+    let section = text_of(db, "tasks", "section_id", id)?;
+    Ok(section.and_then(|id| Key::parse(format!("section:{id}")).ok()))
+}
+
+/// A text in the other program's table. `None` also if the value is no text, or if there is no such table or column.
+fn text_of(
+    db: &Connection,
+    table: &str,
+    column: &str,
+    id: &str,
+) -> rusqlite::Result<Option<String>> {
+    let sql =
+        format!("SELECT {column} FROM other.{table} WHERE id = ?1 AND typeof({column}) = 'text'");
+    match db.prepare_cached(&sql) {
+        Ok(mut statement) => statement.query_row([id], |row| row.get(0)).optional(),
         Err(rusqlite::Error::SqliteFailure(failure, _))
             if failure.extended_code == rusqlite::ffi::SQLITE_ERROR =>
         {
-            None
+            Ok(None)
         }
-        Err(error) => return Err(error),
-    };
-    Ok(section.and_then(|id| Key::parse(format!("section:{id}")).ok()))
+        Err(error) => Err(error),
+    }
 }
 
 /// Changes whenever another connection has committed something to the other program's database.

@@ -525,7 +525,7 @@ fn foreign(key: &Key, tables: &LockRow) -> (Lease, Option<Liveness>) {
         token: Token::NONE,
         holder: Holder {
             id: HolderId::parse(tables.runner()).unwrap_or_else(|_| HolderId::unreadable()),
-            host: "an unknown host".into(),
+            host: Holder::UNKNOWN_HOST.into(),
             command: None,
             binding: Binding::Detached,
         },

@@ -148,8 +148,9 @@ pub struct Tenure {
     local: Option<Arc<dyn LocalStore>>,
     /// The same, if it holds tasks too.
     pub(crate) tasks: Option<Arc<dyn TaskStore>>,
-    /// Whether the tasks in the store are another program's, which shares only its locks.
-    foreign_tasks: bool,
+    /// The same, if it is another program's database, which shares only its locks.
+    #[cfg(feature = "sqlite")]
+    foreign: Option<Arc<tenure_sqlite::SqliteStore>>,
     /// The same, if it is an etcd cluster.
     #[cfg(feature = "etcd")]
     etcd: Option<Arc<tenure_etcd::EtcdStore>>,
@@ -307,7 +308,8 @@ impl Tenure {
             store: Arc::<dyn LocalStore>::clone(&store),
             local: Some(store),
             tasks: None,
-            foreign_tasks: false,
+            #[cfg(feature = "sqlite")]
+            foreign: None,
             #[cfg(feature = "etcd")]
             etcd: None,
             clock,
@@ -331,7 +333,8 @@ impl Tenure {
             store,
             local: None,
             tasks: None,
-            foreign_tasks: false,
+            #[cfg(feature = "sqlite")]
+            foreign: None,
             #[cfg(feature = "etcd")]
             etcd: None,
             clock: Arc::new(HostClock::new()),
@@ -380,10 +383,18 @@ impl Tenure {
         &self.store
     }
 
+    /// Whether the store is another program's database, which shares only its locks (`steroids:`).
+    pub fn is_foreign(&self) -> bool {
+        #[cfg(feature = "sqlite")]
+        return self.foreign.is_some();
+        #[cfg(not(feature = "sqlite"))]
+        false
+    }
+
     /// The tasks and sections of the store.
     pub fn tasks(&self) -> Result<&Arc<dyn TaskStore>, StoreError> {
         self.tasks.as_ref().ok_or_else(|| {
-            if self.foreign_tasks {
+            if self.is_foreign() {
                 let what = "the tasks in this database belong to the other program: tenure shares its locks, and neither lists nor changes its tasks";
                 return StoreError::new(ErrorKind::Unsupported, what).fix(
                     "list and change them with that program; work on one under its lock with tenure run task:ID",

@@ -9,13 +9,14 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use tenure::wire::BusyJson;
-use tenure::{Progress, duration};
+use tenure::{Progress, Tenure, duration};
 use tenure_core::text::visible;
-use tenure_core::{Clock, Moment};
+use tenure_core::{Clock, Moment, Verdict};
 
 use crate::answer::{remark, report_event};
 use crate::args::Global;
 use crate::fit;
+use crate::waiting::shared_locks;
 use crate::words;
 
 /// The time between two lines without a terminal.
@@ -24,8 +25,8 @@ pub(super) const REMINDER: Duration = Duration::from_secs(30);
 /// The cells of the bar: as many as the protocol of the task locks shows, and fewer where the line has no room for them.
 const CELLS: (usize, usize) = (26, 12);
 
-/// The terminal from which on there is room for the long bar, in columns.
-const ROOM: usize = 80;
+/// The terminal from which on the long bar leaves room for the elapsed time and the place in the queue, in columns.
+const ROOM: usize = 64;
 
 /// The columns of the brackets and the elapsed time.
 const BESIDE_BAR: usize = 20;
@@ -64,12 +65,21 @@ pub(crate) trait WaitText {
 
 /// Waiting for a key.
 pub(crate) struct KeyWait<'a> {
-    pub(crate) key: &'a str,
-    /// Whether it names several keys.
-    pub(crate) several: bool,
+    tenure: &'a Tenure,
+    key: &'a str,
+    several: bool,
 }
 
-impl KeyWait<'_> {
+impl<'a> KeyWait<'a> {
+    /// Whether `key` names several keys is in `several`.
+    pub(crate) fn new(tenure: &'a Tenure, key: &'a str, several: bool) -> Self {
+        Self {
+            tenure,
+            key,
+            several,
+        }
+    }
+
     /// Who holds what, and the place in the queue.
     fn situation(&self, now: &Moment, progress: &Progress<'_>) -> String {
         let all = std::iter::once(progress.busy).chain(&progress.busy.others);
@@ -89,6 +99,9 @@ impl KeyWait<'_> {
 impl WaitText for KeyWait<'_> {
     fn started(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
         let (key, limit) = (self.key, limit(progress));
+        if let Some(what) = shared_locks::locked(self.tenure, progress.busy) {
+            return locked(&what, &limit, &self.situation(now, progress));
+        }
         if std::io::stderr().is_terminal() {
             // The bar shows the place in the queue.
             let holder = if self.several {
@@ -131,9 +144,24 @@ impl WaitText for KeyWait<'_> {
     }
 
     fn granted(&self, waited: Duration) -> String {
+        if self.tenure.is_foreign() {
+            return RELEASED.to_owned();
+        }
         let waited = words::elapsed(waited);
         format!("tenure: got {} after {waited}", self.key)
     }
+}
+
+/// The line that the protocol of the task locks prescribes when a wait for one of them ends with a grant.
+pub(crate) const RELEASED: &str = "Lock released!";
+
+/// The lines that it prescribes when the wait begins, and what is known beyond that.
+pub(crate) fn locked(what: &str, limit: &str, situation: &str) -> Vec<String> {
+    vec![
+        format!("{what} is locked by another runner."),
+        "Waiting for lock... (Ctrl+C to cancel)".to_owned(),
+        format!("  {limit}: {situation}"),
+    ]
 }
 
 /// The place in the queue, short enough for the bar's line.
@@ -166,10 +194,11 @@ fn folded(line: &str) -> Vec<String> {
 
 /// The holder, short enough for the bar's line. It comes last, because a long line is cut there.
 fn held(progress: &Progress<'_>) -> String {
-    let lease = progress.busy.lease();
-    lease.map_or_else(String::new, |(lease, _)| {
-        format!(", held by {}", lease.holder.id)
-    })
+    match progress.busy.lease() {
+        Some((_, Verdict::Malformed)) => ", its lock is malformed".to_owned(),
+        Some((lease, _)) => format!(", held by {}", lease.holder.id),
+        None => String::new(),
+    }
 }
 
 /// How long a wait may last, and how to change or end it.
@@ -204,6 +233,12 @@ pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
 /// The holder.
 fn holder(now: &Moment, progress: &Progress<'_>) -> String {
     match progress.busy.lease() {
+        Some((lease, Verdict::Malformed)) => {
+            format!(
+                "it {}, and only a person ends it",
+                words::malformed(now, lease)
+            )
+        }
         Some((lease, verdict)) if verdict.ended().is_none() => {
             let what = if lease.key == progress.busy.key {
                 ""

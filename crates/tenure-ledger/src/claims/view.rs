@@ -231,7 +231,7 @@ fn wall_deadline(wall: Timestamp) -> Deadline {
 fn known_by_name(owner: &str) -> Holder {
     Holder {
         id: HolderId::parse(owner).unwrap_or_else(|_| HolderId::unreadable()),
-        host: "?".into(),
+        host: Holder::UNKNOWN_HOST.into(),
         command: None,
         binding: Binding::Detached,
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure_core::{Clock, StoreError};
+use tenure_core::{Clock, Key, StoreError};
 use tenure_host::HostClock;
 use tenure_sqlite::{Purpose, SqliteOptions, SqliteStore};
 
@@ -12,19 +12,19 @@ use crate::config::Config;
 
 impl Tenure {
     pub(super) fn open_sqlite(path: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::open_database(path, config, Purpose::Tasks, SqliteStore::open)
+        Self::open_own(path, config, Purpose::Tasks, SqliteStore::open)
     }
 
     pub(super) fn open_sqlite_for_locks(path: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::open_database(path, config, Purpose::Locks, SqliteStore::open)
+        Self::open_own(path, config, Purpose::Locks, SqliteStore::open)
     }
 
     pub(super) fn open_sqlite_read_only(path: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::open_database(path, config, Purpose::Tasks, SqliteStore::open_read_only)
+        Self::open_own(path, config, Purpose::Tasks, SqliteStore::open_read_only)
     }
 
     pub(super) fn open_sqlite_to_look(path: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::open_database(path, config, Purpose::Locks, SqliteStore::open_to_look)
+        Self::open_own(path, config, Purpose::Locks, SqliteStore::open_to_look)
     }
 
     /// The tasks in the database belong to the other program: only its locks are shared.
@@ -41,10 +41,31 @@ impl Tenure {
         config: Config,
         open: fn(&Path, SqliteOptions) -> Result<SqliteStore, StoreError>,
     ) -> Result<Self, StoreError> {
+        let (store, tenure) = Self::open_database(path, config, Purpose::Locks, open)?;
         Ok(Self {
-            tasks: None,
-            foreign_tasks: true,
-            ..Self::open_database(path, config, Purpose::Locks, open)?
+            foreign: Some(store),
+            ..tenure
+        })
+    }
+
+    /// What another program calls a key of its database (`steroids:`): the title of the task or the name of the
+    /// section, or the id if that database does not tell. `None` for any other store.
+    pub fn foreign_name(&self, key: &Key) -> Option<String> {
+        let name = self.foreign.as_ref()?.foreign_name(key).ok().flatten();
+        let name = name.filter(|name| !name.trim().is_empty());
+        Some(name.unwrap_or_else(|| key.id().to_owned()))
+    }
+
+    fn open_own(
+        path: &Path,
+        config: Config,
+        purpose: Purpose,
+        open: fn(&Path, SqliteOptions) -> Result<SqliteStore, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let (store, tenure) = Self::open_database(path, config, purpose, open)?;
+        Ok(Self {
+            tasks: Some(store),
+            ..tenure
         })
     }
 
@@ -53,7 +74,7 @@ impl Tenure {
         config: Config,
         purpose: Purpose,
         open: fn(&Path, SqliteOptions) -> Result<SqliteStore, StoreError>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<(Arc<SqliteStore>, Self), StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let options = SqliteOptions {
             clock: Arc::clone(&clock),
@@ -64,9 +85,6 @@ impl Tenure {
         };
         let store = Arc::new(open(path, options)?);
         let local = Arc::<SqliteStore>::clone(&store);
-        Ok(Self {
-            tasks: Some(store),
-            ..Self::local(local, clock, config, identity(path))
-        })
+        Ok((store, Self::local(local, clock, config, identity(path))))
     }
 }

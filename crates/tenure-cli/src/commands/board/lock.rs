@@ -99,15 +99,9 @@ impl BoardLock {
             ask = waiting::wait_for(ask, limit);
         }
         let mut signals = Signals::catch()?;
-        let mut display = WaitDisplay::new(
-            global,
-            tenure.clock(),
-            KeyWait {
-                key: KEY,
-                several: false,
-            },
-        )
-        .keeps_no_place();
+        let mut display =
+            WaitDisplay::new(global, tenure.clock(), KeyWait::new(&tenure, KEY, false))
+                .keeps_no_place();
         let (outcome, signal) =
             waiting::watched(&mut signals, &mut display, |cancel, observer| {
                 ask.acquire_watched(cancel, observer)

@@ -16,7 +16,7 @@ use crate::args::tasks::{Held, Update};
 use crate::commands::renew::renew_key;
 use crate::context;
 use crate::signals::Signals;
-use crate::waiting::{self, WaitDisplay, WaitText, limit, situation};
+use crate::waiting::{self, RELEASED, WaitDisplay, WaitText, limit, locked, situation};
 use crate::words;
 use tenure::wire::{BusyJson, ChangedTaskJson, ErrorCode, StartedTaskJson, TaskJson};
 
@@ -277,15 +277,7 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &Busy) -> Failure
             Failure::new(ErrorCode::TaskLocked, message).details(BusyJson::new(&now, busy))
         }
     };
-    if let Some(position) = busy.position {
-        let place = words::ordinal(position.ahead + 1);
-        let kept = waiting::kept_place(global, tenure);
-        let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
-        return failure.hint(format!(
-            "the wait timed out; this command was {place} in the queue{kept}"
-        ));
-    }
-    failure
+    waiting::timed_out(global, tenure, busy, failure)
 }
 
 /// The lease on the task itself, if it is held.
@@ -319,11 +311,11 @@ impl TaskWait<'_> {
 
 impl WaitText for TaskWait<'_> {
     fn started(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
-        vec![
-            format!("{} is locked by another runner.", self.what(progress)),
-            "Waiting for lock... (Ctrl+C to cancel)".to_owned(),
-            format!("  {}: {}", limit(progress), situation(now, progress)),
-        ]
+        locked(
+            &self.what(progress),
+            &limit(progress),
+            &situation(now, progress),
+        )
     }
 
     fn reminder(&self, now: &Moment, progress: &Progress<'_>) -> String {
@@ -336,6 +328,6 @@ impl WaitText for TaskWait<'_> {
     }
 
     fn granted(&self, _: Duration) -> String {
-        "Lock released!".to_owned()
+        RELEASED.to_owned()
     }
 }
