@@ -32,6 +32,7 @@ impl EtcdStore {
             };
             match self.cluster.ask_once(by, job) {
                 Ok(answer) if answer.succeeded => {
+                    self.answered_with(answer.header.as_ref());
                     let revision = answer.revision();
                     return Ok(Ok((revision, step.was_overtaken(Some(answer)))));
                 }
@@ -86,6 +87,7 @@ impl EtcdStore {
         answer: TxnResponse,
         by: Instant,
     ) -> Result<Seen, StoreError> {
+        self.answered_with(answer.header.as_ref());
         let revision = answer.revision();
         let mut found = answer.found();
         let version = found.next().unwrap_or_default();
@@ -179,9 +181,7 @@ impl EtcdStore {
             failure: Vec::new(),
         };
         let answer = self.txn(request, by)?;
-        if let Some(header) = &answer.header {
-            self.answered_by(header.cluster_id, header.revision);
-        }
+        self.answered_with(answer.header.as_ref());
         self.write_origin(answer.succeeded, by)
     }
 }

@@ -9,6 +9,7 @@
 //!    asks the cluster.
 //! 2. Below the folder that the caller trusts no link is followed, and every folder is this user's own and private.
 //! 3. A file is replaced as a whole. A reader sees the old one or the new one.
+//! 4. A change of what is kept loses no change of another process, unless that process was stopped in the middle of its own.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,8 +17,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,15 +55,7 @@ impl Memory {
         // Where it would be kept now. A folder that can only be read may have what is long outdated.
         let written = folders.iter().position(is_writable).unwrap_or(0);
         let folder = (written < folders.len()).then(|| folders.swap_remove(written))?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(folder, name(topic), flags, Mode::empty()).ok()?;
-        let found = rustix::fs::fstat(&file).ok()?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return None;
-        }
-        let mut text = Vec::new();
-        File::from(file).take(LARGEST).read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
+        read(&folder, topic)
     }
 
     /// Keeps this of a topic, instead of what was kept before. Best effort.
@@ -71,6 +65,26 @@ impl Memory {
         };
         let kept = |folder: &MemoryFolder| folder.make().and_then(|it| write(&it, topic, &text));
         let _ = self.folders.iter().any(|folder| kept(folder).is_ok());
+    }
+
+    /// Makes of what is kept of a topic what it should be; `None` leaves it. Best effort.
+    pub(crate) fn change<T: DeserializeOwned + Serialize>(
+        &self,
+        topic: &str,
+        change: impl FnOnce(Option<T>) -> Option<T>,
+    ) {
+        let folders = self.folders.iter();
+        let mut folders =
+            folders.filter_map(|folder| folder.open().or_else(|_| folder.make()).ok());
+        let Some(folder) = folders.find(is_writable) else {
+            return;
+        };
+        // Until the folder is closed.
+        let _ = lock_briefly(&folder);
+        let text = change(read(&folder, topic)).map(|value| serde_json::to_vec(&value));
+        if let Some(Ok(text)) = text {
+            let _ = write(&folder, topic, &text);
+        }
     }
 }
 
@@ -123,6 +137,34 @@ fn private(parent: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {
 
 fn is_writable(folder: &OwnedFd) -> bool {
     rustix::fs::accessat(folder, ".", Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// How often a lock is tried that another process has, once a millisecond. It has it for a fraction of that, unless it was stopped.
+const TRIES: u32 = 100;
+
+/// Keeps other processes from changing what is kept here.
+fn lock_briefly(folder: &OwnedFd) -> Result<(), Errno> {
+    let mut result = Ok(());
+    for _ in 0..TRIES {
+        result = rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive);
+        if result != Err(Errno::WOULDBLOCK) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    result
+}
+
+fn read<T: DeserializeOwned>(folder: impl AsFd, topic: &str) -> Option<T> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, name(topic), flags, Mode::empty()).ok()?;
+    let found = rustix::fs::fstat(&file).ok()?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let mut text = Vec::new();
+    File::from(file).take(LARGEST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 fn name(topic: &str) -> String {

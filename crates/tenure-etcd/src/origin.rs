@@ -6,7 +6,8 @@
 //! 1. The store names the cluster that it was made in. A backup that is restored in a new cluster, or a copy, names another
 //!    one: every client refuses it.
 //! 2. Each machine remembers how high the tokens were. A backup that is restored in its own cluster is lower: the clients
-//!    of this machine refuse it, and tell the others by the record.
+//!    of this machine refuse it, and tell the others by the record. A change of tasks is made, and tells the others, too:
+//!    otherwise the revision could pass what the machine remembers.
 //!
 //! From then on nothing is granted until `tenure store repair` has raised the tokens: a number is added to each new one.
 //! It is part of the record of a lease, so older tokens stay as they are.
@@ -16,28 +17,25 @@
 //! 1. A transaction that grants compares the record, so no client grants with another number than is valid.
 //! 2. Before it, the cluster was asked for an etcd lease, which is as new as any read. So what it says of its revision was
 //!    said by the cluster that makes the transaction.
-//! 3. What a machine remembers is never higher than what it has seen. It may be missing, or a second old: it is not
-//!    written with each grant of many, because a backup is older.
+//! 3. What a machine remembers is never higher than what it has seen, and never lower than a token that it has given to a caller:
+//!    it is written before the call returns. It is not synced, so a power cut may take the newest part away.
+//! 4. A store is judged by what was remembered before it was asked. What others have seen since would make it look old.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{ErrorKind, StoreError};
 
 use crate::client::Client;
 use crate::cluster::Failure;
-use crate::memory::Memory;
-use crate::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, TxnRequest};
+use crate::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, ResponseHeader, TxnRequest};
 use crate::records::{json, number};
 use crate::store::{EtcdStore, lock};
 
 /// How far the tokens are raised above the highest that is known. No cluster changes so often between a backup and its
 /// restoration; etcd's documentation names the same number for `--bump-revision`.
 pub(crate) const RAISE: u64 = 1_000_000_000;
-
-/// What this machine remembers is kept at most so often: a loop of grants costs no write each.
-const SELDOM: Duration = Duration::from_secs(1);
 
 /// How many clusters are remembered that had the same address.
 const MOST_CLUSTERS: usize = 8;
@@ -69,8 +67,7 @@ pub(crate) struct Tokens {
     answered: Answered,
     /// The record, as it was read last.
     read: Option<Origin>,
-    /// What this machine remembers, once it was recalled.
-    marks: Option<Marks>,
+    marks: Marks,
 }
 
 /// Who answered last.
@@ -83,8 +80,6 @@ struct Answered {
 /// What this machine remembers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Marks {
-    /// When it was kept, in seconds.
-    kept: i64,
     /// By cluster.
     seen: BTreeMap<String, Mark>,
 }
@@ -102,16 +97,8 @@ impl Tokens {
         let cluster = &self.answered.cluster;
         self.read.clone().unwrap_or_else(|| Origin {
             cluster: cluster.clone(),
-            raised: self.mark(cluster).raised,
+            raised: self.marks.of(cluster).raised,
         })
-    }
-
-    fn mark(&self, cluster: &str) -> Mark {
-        let mark = self
-            .marks
-            .as_ref()
-            .and_then(|marks| marks.seen.get(cluster));
-        mark.copied().unwrap_or_default()
     }
 
     /// How high its tokens are now.
@@ -121,14 +108,14 @@ impl Tokens {
 
     /// The highest token that is known here.
     fn highest(&self, origin: &Origin) -> u64 {
-        let marks = self.marks.iter().flat_map(|marks| marks.seen.values());
+        let marks = self.marks.seen.values();
         marks
             .map(|mark| mark.height)
             .fold(self.height(origin), u64::max)
     }
 
-    /// Why the store must have been restored, if it was.
-    fn restored(&self, origin: &Origin) -> Option<String> {
+    /// Why the store must have been restored, if it was, and this was remembered before it answered.
+    fn restored(&self, origin: &Origin, before: &Marks) -> Option<String> {
         let Answered { cluster, .. } = &self.answered;
         if origin.cluster != *cluster {
             let from = match origin.cluster.as_str() {
@@ -137,7 +124,7 @@ impl Tokens {
             };
             return Some(from);
         }
-        let (height, seen) = (self.height(origin), self.mark(cluster).height);
+        let (height, seen) = (self.height(origin), before.of(cluster).height);
         (height < seen)
             .then(|| format!("it is at token {height}, and this machine has seen {seen}"))
     }
@@ -153,11 +140,13 @@ fn shown(cluster: u64) -> String {
 
 impl EtcdStore {
     /// A cluster has answered.
-    pub(crate) fn answered_by(&self, cluster: u64, revision: i64) {
-        lock(&self.tokens).answered = Answered {
-            cluster: shown(cluster),
-            revision: number(revision),
-        };
+    pub(crate) fn answered_with(&self, header: Option<&ResponseHeader>) {
+        if let Some(header) = header {
+            lock(&self.tokens).answered = Answered {
+                cluster: shown(header.cluster_id),
+                revision: number(header.revision),
+            };
+        }
     }
 
     /// The record was read.
@@ -167,19 +156,17 @@ impl EtcdStore {
         Ok(())
     }
 
-    fn recall_tokens(&self) {
-        let mut tokens = lock(&self.tokens);
-        if tokens.marks.is_none() {
-            tokens.marks = Some(self.memory().recall(TOPIC).unwrap_or_default());
-        }
+    /// Learns what other processes of this machine have seen.
+    pub(crate) fn recall_tokens(&self) {
+        let others = self.memory().recall(TOPIC).unwrap_or_default();
+        lock(&self.tokens).marks.merge(others);
     }
 
     /// What a grant has to compare, and to add to its revision. Refuses a store that was restored.
     pub(crate) fn origin(&self, by: Instant) -> Result<Origin, StoreError> {
-        self.recall_tokens();
         let tokens = lock(&self.tokens);
         let origin = tokens.origin();
-        if tokens.restored(&origin).is_none() {
+        if tokens.restored(&origin, &tokens.marks).is_none() {
             return Ok(origin);
         }
         drop(tokens);
@@ -203,20 +190,20 @@ impl EtcdStore {
 
     /// Whether the store was restored, and its tokens have not been raised since.
     pub fn was_restored(&self, by: Instant) -> Result<Option<StoreError>, StoreError> {
-        self.recall_tokens();
         Ok(self.examine_origin(by)?.1)
     }
 
     /// Reads the record, and judges it.
     fn examine_origin(&self, by: Instant) -> Result<(Origin, Option<StoreError>), StoreError> {
+        self.recall_tokens();
+        let before = lock(&self.tokens).marks.clone();
         let name = self.layout.origin();
         let read = move |client: Client| {
             let range = RangeRequest::one(name.clone());
             async move { client.range(range).await }
         };
         let found = self.cluster.ask(by, read).map_err(Failure::into_error)?;
-        let header = found.header.unwrap_or_default();
-        self.answered_by(header.cluster_id, header.revision);
+        self.answered_with(found.header.as_ref());
         self.read_origin(found.kvs.first())?;
         // A store that does not exist yet is made above what is remembered.
         let is_new = found.kvs.is_empty()
@@ -226,7 +213,7 @@ impl EtcdStore {
                 .is_empty();
         let tokens = lock(&self.tokens);
         let origin = tokens.origin();
-        let why = tokens.restored(&origin).filter(|_| !is_new);
+        let why = tokens.restored(&origin, &before).filter(|_| !is_new);
         let problem = why.map(|why| {
             let what = format!(
                 "{} was restored from a backup, or copied: {why}. Its next tokens would be lower than some that were given out, \
@@ -300,7 +287,6 @@ impl EtcdStore {
         anyway: bool,
         by: Instant,
     ) -> Result<Option<u64>, StoreError> {
-        self.recall_tokens();
         let (origin, problem) = match self.examine_origin(by) {
             Ok(examined) => examined,
             // What was there can't be known.
@@ -351,38 +337,48 @@ impl EtcdStore {
         Ok(highest)
     }
 
-    /// A token was given out.
-    pub(crate) fn note_token(&self, revision: i64, raised: u64) {
-        let mut tokens = lock(&self.tokens);
-        let Tokens {
-            answered, marks, ..
-        } = &mut *tokens;
-        let (Some(marks), false) = (marks.as_mut(), answered.cluster.is_empty()) else {
-            return;
-        };
-        // The cluster is at least here. Otherwise it would seem to be behind what this process has seen itself.
-        answered.revision = answered.revision.max(number(revision));
+    /// A step was made at this revision that changed tasks, or gave a token out, to which this was added. Keeps that this machine
+    /// has seen it.
+    pub(crate) fn note_step(&self, revision: i64, raised: Option<u64>, by: Instant) {
+        let raised = raised.map_or_else(
+            || {
+                self.recall_tokens();
+                self.origin(by).map(|origin| origin.raised)
+            },
+            Ok,
+        );
+        // Restored: what was seen before is higher.
+        let Ok(raised) = raised else { return };
         let mark = Mark {
             height: number(revision).saturating_add(raised),
             raised,
         };
-        let now = self.options.clock.now().wall.as_second();
-        let known = marks.seen.entry(answered.cluster.clone()).or_default();
-        let is_raised = known.raised != raised;
-        if mark.height > known.height {
-            *known = mark;
-        }
-        let passed = now.saturating_sub(marks.kept).unsigned_abs();
-        if is_raised || passed >= SELDOM.as_secs() {
-            marks.keep(self.memory(), now);
-        }
+        let mut tokens = lock(&self.tokens);
+        let cluster = tokens.answered.cluster.clone();
+        tokens.marks.merge(Marks::only(cluster.clone(), mark));
+        drop(tokens);
+        self.memory().change(TOPIC, |others: Option<Marks>| {
+            let mut marks = others.unwrap_or_default();
+            let is_higher = mark.height > marks.of(&cluster).height;
+            marks.merge(Marks::only(cluster, mark));
+            is_higher.then_some(marks)
+        });
     }
 }
 
 impl Marks {
-    /// Keeps it, together with what other processes of this machine have kept since.
-    fn keep(&mut self, memory: &Memory, now: i64) {
-        let others: Self = memory.recall(TOPIC).unwrap_or_default();
+    fn only(cluster: String, mark: Mark) -> Self {
+        Self {
+            seen: BTreeMap::from([(cluster, mark)]),
+        }
+    }
+
+    fn of(&self, cluster: &str) -> Mark {
+        self.seen.get(cluster).copied().unwrap_or_default()
+    }
+
+    /// Takes over what is higher.
+    fn merge(&mut self, others: Self) {
         for (cluster, mark) in others.seen {
             let own = self.seen.entry(cluster).or_default();
             if mark.height > own.height {
@@ -396,8 +392,6 @@ impl Marks {
             };
             self.seen.remove(&lowest);
         }
-        self.kept = now;
-        memory.keep(TOPIC, self);
     }
 }
 

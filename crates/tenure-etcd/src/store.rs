@@ -161,6 +161,7 @@ impl EtcdStore {
         if let Some(spare) = lock(&self.lives).take_spare(ttl) {
             return Ok(spare);
         }
+        self.recall_tokens();
         let (asked, seconds) = (since_boot(), seconds(ttl));
         let stale = lock(&self.lives).take_stale();
         let grant = move |client: Client| {
@@ -174,8 +175,7 @@ impl EtcdStore {
             }
         };
         let granted = self.cluster.ask(by, grant).map_err(Failure::into_error)?;
-        let header = granted.header.unwrap_or_default();
-        self.answered_by(header.cluster_id, header.revision);
+        self.answered_with(granted.header.as_ref());
         Ok(Life {
             etcd_lease: granted.id,
             seconds,
@@ -417,8 +417,8 @@ impl EtcdStore {
                     {
                         let _ = self.trim_history(extent, by);
                     }
-                    if let Some(raised) = step.raised {
-                        self.note_token(revision, raised);
+                    if step.raised.is_some() || key.is_none() {
+                        self.note_step(revision, step.raised, by);
                     }
                     if step.writes.numbered {
                         step.answer_at(revision);

@@ -41,10 +41,10 @@ impl EtcdStep<'_> {
 
     /// Makes a grant depend on where its token comes from. The life of its lease has just been asked for, or a moment ago.
     fn compare_origin(&mut self) -> Result<(), StoreError> {
-        let origin = self.store.origin(self.by)?;
-        self.raised = Some(origin.raised);
-        let same = Compare::value(self.store.layout.origin(), json(&origin));
-        if !self.writes.compares.contains(&same) {
+        if self.raised.is_none() {
+            let origin = self.store.origin(self.by)?;
+            self.raised = Some(origin.raised);
+            let same = Compare::value(self.store.layout.origin(), json(&origin));
             self.writes.compares.push(same);
         }
         Ok(())

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use tenure_core::task::TaskStore;
 use tenure_core::{ErrorKind, Fenced, Key, Mode, Store, StoreError, Token};
 use tenure_etcd::{Comparison, EtcdOptions, EtcdStore, MemoryFolder, Repair};
 use tenure_testkit::limit::within_limit;
+use tenure_testkit::task_battery::new_task;
 use tenure_testkit::{Ask, Etcd, soon};
 
 use super::{LONG, key, open_with};
@@ -170,4 +172,46 @@ fn an_empty_cluster_goes_on_above_the_tokens_of_the_one_before() {
     let here = machine(&cluster, place.path(), "here");
     let held = Ask::new(&key(), "alice").ttl(LONG).granted(&here);
     assert!(held.token > last, "{held:?} after {last}");
+}
+
+#[test]
+fn every_token_of_a_burst_is_remembered_by_each_process_of_the_machine() {
+    let place = tempfile::tempdir().unwrap();
+    let mut cluster = Etcd::start(1);
+    let waits = machine(&cluster, place.path(), "here");
+    Ask::new(&Key::parse("early").unwrap(), "alice")
+        .ttl(LONG)
+        .granted(&waits);
+    let backup = place.path().join("backup");
+    cluster.save(&backup);
+    let here = machine(&cluster, place.path(), "here");
+    let burst = (0..30).map(|_| {
+        let held = Ask::new(&key(), "alice").ttl(LONG).granted(&here);
+        let _ = here.release(&held.grant(), soon()).unwrap();
+        held.token
+    });
+    let last = burst.last().unwrap();
+    cluster.restore(&backup, SAME);
+    // One that has seen nothing of the burst itself.
+    let error = refused(&waits, &key()).to_string();
+    assert!(error.contains(&format!("has seen {last}")), "{error}");
+}
+
+#[test]
+fn a_change_of_tasks_does_not_hide_that_the_cluster_was_restored() {
+    let place = tempfile::tempdir().unwrap();
+    let mut cluster = Etcd::start(1);
+    let here = machine(&cluster, place.path(), "here");
+    let add = |number: u32| {
+        let new = new_task(&format!("Task {number}"));
+        here.add_task(&new, soon()).unwrap();
+    };
+    add(0);
+    let backup = place.path().join("backup");
+    cluster.save(&backup);
+    (1..4).for_each(add);
+    cluster.restore(&backup, SAME);
+    // More than what this machine has seen.
+    (4..20).for_each(add);
+    refused(&machine(&cluster, place.path(), "there"), &key());
 }
