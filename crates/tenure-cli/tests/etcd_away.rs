@@ -1,5 +1,6 @@
 //! The command when its etcd cluster does not answer, or can't be talked to.
 
+use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,6 +80,60 @@ fn a_cluster_that_was_silent_is_asked_briefly_until_it_is_back() {
     until("it answers", || {
         timed(&project, &url, "locks list").0.code == 0
     });
+}
+
+#[test]
+fn a_cluster_that_refused_connections_is_asked_briefly_until_it_is_back() {
+    let mut cluster = Etcd::start(1);
+    let url = cluster.address("refused");
+    let project = Project::uninitialised();
+    cluster.kill(0);
+    let (said, first) = timed(&project, &url, "locks list");
+    said.fails(1, &["can't be reached"]);
+    assert!(first >= Duration::from_secs(4), "{first:?}");
+    for words in [
+        "locks list",
+        "acquire build --as me --ttl 1h",
+        "run a -- true",
+    ] {
+        let (said, later) = timed(&project, &url, words);
+        said.fails(1, &["can't be reached"]);
+        assert!(later < first / 2, "{words} took {later:?} after {first:?}");
+    }
+    cluster.restart(0);
+    cluster.until_it_answers();
+    timed(&project, &url, "locks list").0.exits(0);
+}
+
+#[test]
+fn a_hook_that_waited_in_vain_spares_the_next_one_the_wait() {
+    let silent = Silent::new();
+    let url = format!("etcd://{}/hooks", silent.endpoint());
+    let project = Project::new();
+    let input = serde_json::json!({
+        "session_id": "one",
+        "cwd": project.root(),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Edit",
+        "tool_input": { "file_path": project.path("a.rs") },
+    });
+    let edit = || {
+        let began = Stopwatch::start();
+        let call = project.call("hook claude-code").env("TENURE_STORE", &url);
+        let mut hook = call.input().start();
+        let mut stdin = hook.stdin.take().unwrap();
+        stdin.write_all(input.to_string().as_bytes()).unwrap();
+        drop(stdin);
+        (hook.ended(), began.elapsed())
+    };
+    let (said, first) = edit();
+    // It was ended by its own limit.
+    assert!(said.err.contains("within 5 seconds"), "{said:?}");
+    let (said, later) = edit();
+    assert!(said.err.contains("does not answer"), "{said:?}");
+    assert!(later < first / 2, "{later:?} after {first:?}");
+    silent.pass_on(Etcd::shared().endpoints().next().unwrap());
+    until("it answers", || edit().0.code == 0);
 }
 
 #[test]

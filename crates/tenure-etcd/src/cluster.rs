@@ -60,12 +60,11 @@ struct Reach {
 }
 
 impl Reach {
-    /// Whether the cluster was silent a moment ago.
-    fn is_silent(&self) -> bool {
-        self.silent.as_ref().is_some_and(|(boot, at)| {
-            let ago = since_boot().checked_sub(*at);
-            boot.same(identity::boot()) && ago.is_some_and(|ago| ago < SILENCE)
-        })
+    /// How long ago the cluster was silent, if that still counts.
+    fn silence(&self) -> Option<Duration> {
+        let (boot, at) = self.silent.as_ref()?;
+        let ago = since_boot().checked_sub(*at)?;
+        (boot.same(identity::boot()) && ago < SILENCE).then_some(ago)
     }
 }
 
@@ -203,35 +202,47 @@ impl Cluster {
         let round = self.address.endpoints.len();
         let is_enough = self.hindered.load(Ordering::Relaxed) >= round
             || self.answered().is_none()
-                && self.was_silent()
+                && self.was_silent(began)
                 && self.unanswered.load(Ordering::Relaxed) >= round;
         let in_time = remaining(self.asked_until(by, began)) > PAUSE;
         let may = in_time && !is_enough && !is_interrupted();
-        if !may {
-            let in_vain = now() >= began + NEVER_REACHED;
-            let silent = in_vain.then(|| (identity::boot().clone(), since_boot()));
-            let mut reach = lock(&self.reach).clone();
-            if in_vain || reach.silent.is_some() {
-                reach.silent = silent.or(reach.silent);
-                reach.member = Some(self.endpoint(self.current()).to_owned());
-                self.keep(reach);
-            }
-        }
+        self.note_silence(began, !may);
         may
     }
 
+    /// Remembers that a call has waited in vain. Not only at its end: a process may have less time than a call may take.
+    fn note_silence(&self, began: Instant, is_over: bool) {
+        let mut reach = lock(&self.reach).clone();
+        // So long have two members for their answers, or the only one: a new leader is elected faster.
+        let members = if self.address.endpoints.len() > 1 {
+            2
+        } else {
+            1
+        };
+        let in_vain = began.elapsed() >= ATTEMPT * members;
+        let is_noted = reach.silence().is_some_and(|ago| ago < began.elapsed());
+        if in_vain && (is_over || !is_noted) {
+            reach.silent = Some((identity::boot().clone(), since_boot()));
+        } else if !is_over || reach.silent.is_none() {
+            return;
+        }
+        reach.member = Some(self.endpoint(self.current()).to_owned());
+        self.keep(reach);
+    }
+
     /// How long a call is tried that began at this time.
-    fn asked_until(&self, by: Instant, began: Instant) -> Instant {
+    pub(crate) fn asked_until(&self, by: Instant, began: Instant) -> Instant {
         match self.answered() {
             Some(_) => by,
-            None if self.was_silent() => by.min(began + BRIEF),
+            None if self.was_silent(began) => by.min(began + BRIEF),
             None => by.min(began + NEVER_REACHED),
         }
     }
 
-    /// Whether a process of this machine waited for the cluster in vain a moment ago.
-    fn was_silent(&self) -> bool {
-        lock(&self.reach).is_silent()
+    /// Whether a call of this machine waited for the cluster in vain a moment before this time.
+    fn was_silent(&self, began: Instant) -> bool {
+        let silence = lock(&self.reach).silence();
+        silence.is_some_and(|ago| ago >= began.elapsed())
     }
 
     /// Remembers which member answered, unless new processes ask that one first anyway.
@@ -280,7 +291,7 @@ impl Cluster {
     {
         let began = now();
         loop {
-            match self.ask_once(by, &job) {
+            match self.ask_once(self.asked_until(by, began), &job) {
                 Err(Failure::NoAnswer(error)) => {
                     if is_interrupted() {
                         let what = "interrupted while the cluster did not answer";
@@ -328,7 +339,6 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let by = self.asked_until(by, now());
         let limit = remaining(by).min(ATTEMPT);
         let current = self.current();
         let connected = if let Some(connected) = self.connection() {
@@ -476,7 +486,7 @@ impl Cluster {
     }
 }
 
-const CHECK_MEMBERS: &str =
+pub(crate) const CHECK_MEMBERS: &str =
     "check that a majority of its members run and can be reached: tenure store check";
 
 impl std::fmt::Debug for Cluster {

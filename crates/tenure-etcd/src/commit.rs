@@ -30,7 +30,8 @@ impl EtcdStore {
                 let transaction = transaction.clone();
                 async move { client.txn(transaction).await }
             };
-            match self.cluster.ask_once(by, job) {
+            let until = self.cluster.asked_until(by, began);
+            match self.cluster.ask_once(until, job) {
                 Ok(answer) if answer.succeeded => {
                     self.answered_with(answer.header.as_ref());
                     let revision = answer.revision();
