@@ -1,7 +1,5 @@
 //! The processes above this one: [`ancestors`].
 
-use std::fs;
-
 use tenure_core::Process;
 
 use crate::identity;
@@ -21,9 +19,7 @@ pub fn ancestors() -> Vec<Process> {
 
 /// The process that started this one, or adopted it; `None` if it can't be seen.
 pub fn parent(pid: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program is in brackets and may hold any character.
-    let (_, fields) = text.rsplit_once(')')?;
+    let fields = identity::fields(pid).ok()?;
     let parent = fields.split_ascii_whitespace().nth(1)?.parse().ok()?;
     (parent > 0).then_some(parent)
 }

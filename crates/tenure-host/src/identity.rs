@@ -80,8 +80,8 @@ pub fn has_ended(process: &Process) -> bool {
 /// process. A zombie counts as gone once it is the last thread of its process: it holds nothing and never
 /// runs again. A process whose main thread has exited shows as a zombie, too, while its other threads work.
 pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
-    let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(text) => text,
+    let fields = match fields(pid) {
+        Ok(fields) => fields,
         // ESRCH: it ended between open and read.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound
@@ -91,14 +91,7 @@ pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
         }
         Err(error) => return Err(error),
     };
-    // The second field is the program's name in brackets and may itself hold spaces and brackets.
-    let Some((_, rest)) = text.rsplit_once(')') else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "unreadable process state",
-        ));
-    };
-    let mut fields = rest.split_ascii_whitespace();
+    let mut fields = fields.split_ascii_whitespace();
     let state = fields.next().unwrap_or_default();
     // The kernel counts under the same lock as it reports the state; a listing of /proc/PID/task can miss a thread.
     let threads = fields.nth(16).and_then(|field| field.parse::<u64>().ok());
@@ -113,6 +106,15 @@ pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
         return Ok(None);
     }
     Ok(Some(in_machine_time(started)))
+}
+
+/// The fields of `/proc/PID/stat` behind the program's name, which is in brackets, may hold any byte, and may end within
+/// a letter: the kernel cuts it off.
+pub(crate) fn fields(pid: u32) -> io::Result<String> {
+    let mut bytes = fs::read(format!("/proc/{pid}/stat"))?;
+    let name = bytes.iter().rposition(|byte| *byte == b')');
+    let rest = bytes.split_off(name.map_or(bytes.len(), |at| at + 1));
+    String::from_utf8(rest).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// A start time as the machine's own time namespace shows it.
@@ -141,6 +143,24 @@ fn confirm_gone(pid: u32) -> io::Result<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_found_whatever_bytes_its_name_has() {
+        let dir = tempfile::tempdir().unwrap();
+        // The kernel keeps 15 bytes, the last of which is half a letter.
+        let program = dir.path().join("prüfen-äääää");
+        std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
+        let mut child = std::process::Command::new(program)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let found = process(child.id());
+        let above = crate::ancestors::parent(child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(found.unwrap().unwrap().pid, child.id());
+        assert_eq!(above, Some(std::process::id()));
+    }
 
     #[test]
     fn this_process_is_found_by_its_pid() {
