@@ -577,7 +577,7 @@ fn a_row_that_makes_no_sense_is_named_and_the_others_are_listed_cleaned_up_and_f
     assert!(shown.contains("Problem:"), "{shown}");
     folder
         .tenure("acquire task:west --as me --no-wait")
-        .fails(6, &["locked by r"]);
+        .fails(6, &["a malformed lock, which names r as its holder"]);
     // The two rows of the sample have expired.
     let cleanup = folder.tenure("locks cleanup").exits(0).out;
     assert_eq!(

@@ -115,7 +115,7 @@ fn a_title_is_one_line_and_a_task_without_one_is_named_by_its_id() {
     let folder = Folder::new();
     folder.lock(FREE);
     for (title, shown) in [
-        ("'two' || char(10) || 'lines'", r"two\nlines"),
+        ("'two' || char(10) || 'lines'", "two lines"),
         ("'   '", FREE),
         ("x'00ff'", FREE),
         ("'\u{1b}[31mred'", r"\u{1b}[31mred"),
