@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`beneath`] | opens what others may have put there: no links, no pipes, no surprises of size |
+//! | [`look`] | whether something is at a path, or an error |
 //! | [`atomic`] | files that appear complete or not at all |
 //! | [`permissions`] | new files and folders get the permissions of their folder |
 //! | [`two_slot`] | a small record that survives a writer that is killed halfway |
@@ -20,6 +21,7 @@ pub mod beneath;
 pub mod fault;
 pub mod go_time;
 pub mod lock_watch;
+pub mod look;
 pub mod options;
 pub mod permissions;
 pub mod protocol;
