@@ -16,7 +16,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tenure_host::files::beneath;
+use tenure_host::files::{beneath, look};
 
 use crate::BoardError;
 
@@ -44,8 +44,8 @@ impl Board {
         let candidates = |root: &Path| [root.join(".bilu/board"), root.join("src/board")];
         from.ancestors()
             .flat_map(candidates)
-            .find(|board| board.is_dir())
-            .map(|board| Self::at(&board))
+            .find(|board| look::may_be_folder(board))
+            .map(|board| Self::at(&board).map_err(|error| look::unreadable(&board, &error)))
     }
 
     /// The board in this folder. Symbolic links are resolved, so that every path leads to the same lock; one that another
@@ -56,6 +56,18 @@ impl Board {
             Ok(Self(real))
         } else {
             Err(io::ErrorKind::NotADirectory.into())
+        }
+    }
+
+    /// Every folder that a program may use as the lock of a board in this folder; none if no board is there. Of a folder that
+    /// can't be looked at it is the usual one: opening it tells why.
+    pub fn locks_in(folder: &Path) -> Vec<PathBuf> {
+        match Self::at(folder) {
+            Ok(board) => board.locks(),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Vec::new(),
+                _ => Self(folder.to_owned()).locks(),
+            },
         }
     }
 
@@ -114,7 +126,11 @@ impl Board {
             {
                 vec![beside, inside]
             }
-            (Err(_), Ok(other)) if other.is_dir() => vec![inside],
+            (Err(error), Ok(other))
+                if error.kind() == io::ErrorKind::NotFound && other.is_dir() =>
+            {
+                vec![inside]
+            }
             _ => vec![beside],
         }
     }

@@ -11,6 +11,7 @@ use clap::builder::StyledStr;
 use clap::error::ErrorKind as UsageError;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tenure::project::ProjectError;
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
 use tenure_core::text::visible;
 use tenure_core::{BadName, ErrorKind as StoreErrorKind, StoreError, TaskError};
@@ -305,9 +306,23 @@ impl From<tenure::ConfigError> for Failure {
     }
 }
 
-impl From<tenure::project::WorktreeError> for Failure {
-    fn from(error: tenure::project::WorktreeError) -> Self {
-        Self::new(ErrorCode::NotInitialised, error.to_string())
+impl From<ProjectError> for Failure {
+    fn from(error: ProjectError) -> Self {
+        let code = match error {
+            ProjectError::Unreadable(_) => ErrorCode::Io,
+            _ => ErrorCode::NotInitialised,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<tenure::who::NoName> for Failure {
+    fn from(error: tenure::who::NoName) -> Self {
+        match error {
+            tenure::who::NoName::Bad(error) => error.into(),
+            // Errors that a later version of the library adds.
+            _ => Self::new(ErrorCode::Io, error.to_string()),
+        }
     }
 }
 

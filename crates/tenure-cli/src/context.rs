@@ -4,13 +4,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use tenure::config::near_misses;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure, who};
 use tenure_core::{Binding, Grant, HolderId, Key, Lease, StoreError, Token};
+use tenure_host::files::look;
 
-use crate::answer::{Failure, remark};
+use crate::answer::{Failure, complain, remark};
 use crate::args::Global;
 use crate::commands::daemon::autostart;
 use crate::words;
@@ -81,6 +83,28 @@ pub(crate) fn is_in_project(words: &[OsString]) -> bool {
 /// The project of the current folder, if it is in one.
 pub(crate) fn find_project() -> Result<Option<Project>, Failure> {
     Ok(Project::find(&start()?, home().as_deref())?)
+}
+
+/// The project of the current folder, if it is in one. A command whose store was named goes on without it
+/// ([`project_if_found`]).
+pub(crate) fn project_of(global: &Global) -> Result<Option<Project>, Failure> {
+    match named_store(global) {
+        Some(_) => Ok(project_if_found()),
+        None => find_project(),
+    }
+}
+
+/// The same for a command that only takes settings from it. To name the store is the way out of a worktree whose project
+/// can't be found, so that is no reason to fail; but it is said, because the settings of the project are not used then.
+pub(crate) fn project_if_found() -> Option<Project> {
+    static SAID: Once = Once::new();
+    find_project().unwrap_or_else(|failure| {
+        SAID.call_once(|| {
+            let why = failure.message().lines().next().unwrap_or_default();
+            complain(&format!("the settings of the project are not used: {why}"));
+        });
+        None
+    })
 }
 
 /// The project that `from` is in.
@@ -180,9 +204,7 @@ fn open_by(
         return Ok(project.open_store(config, open)?);
     };
     let url = located(global, &start, &url)?;
-    // The store is named, so a worktree whose project can't be found is no reason to fail.
-    let project = Project::find(&start, home().as_deref()).unwrap_or_default();
-    Ok(open(&url, config_for(&url, project.as_ref())?)?)
+    Ok(open(&url, config_for(&url, project_if_found().as_ref())?)?)
 }
 
 /// The store that was chosen instead of the project's own, with its whole path: by `--store`, by `TENURE_STORE`, or by
@@ -191,8 +213,7 @@ pub(crate) fn chosen_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
     if let Some(url) = named_url(global)? {
         return Ok(Some(url));
     }
-    let project = find_project().unwrap_or_default();
-    Ok(config(project.as_ref())?.store_url())
+    Ok(config(find_project()?.as_ref())?.store_url())
 }
 
 /// The same, with settings that were read before.
@@ -258,12 +279,10 @@ fn open_to_read(
     open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
 ) -> Result<Option<Tenure>, Failure> {
     refuse_missing_store(global)?;
-    let is_missing = |url: &StoreUrl| match url {
-        StoreUrl::Sqlite(path) => matches!(path.try_exists(), Ok(false)),
-        _ => false,
-    };
+    let is_missing =
+        |url: &StoreUrl| matches!(url, StoreUrl::Sqlite(path) if !look::may_be_there(path));
     if let Some(url) = chosen_url(global)? {
-        let config = config(find_project().unwrap_or_default().as_ref())?;
+        let config = config(project_of(global)?.as_ref())?;
         return Ok(if is_missing(&url) {
             None
         } else {

@@ -34,6 +34,7 @@ mod examined;
 mod exclusive;
 mod git_state;
 mod guard;
+mod half_evidence;
 mod help;
 mod hostile_text;
 mod init;

@@ -112,7 +112,8 @@ fn ledgers_of(project: &Project) -> Vec<(PathBuf, (u64, u64))> {
     [root.to_owned()]
         .into_iter()
         .chain(inside)
-        .filter(|root| is_ledger(root))
+        // One that can't be looked at is found by the commands that list it.
+        .filter(|root| is_ledger(root).unwrap_or(false))
         .filter_map(|root| Some((id(&root.join("ledger"))?, root)))
         .map(|(folder, root)| (root, folder))
         .take(MOST_LEDGERS)

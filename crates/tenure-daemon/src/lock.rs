@@ -24,10 +24,10 @@ pub fn is_held(folder: &Path) -> io::Result<bool> {
 }
 
 /// The folder with the files of a project's daemon. A daemon that runs since before the state was moved to its place keeps
-/// them in `.tenure`: it is the daemon until it is stopped.
+/// them in `.tenure`: it is the daemon until it is stopped. That it can't be told is told by reading them there.
 pub fn folder_of(project: &Project) -> PathBuf {
     let earlier = project.folder();
-    if earlier != project.state() && is_held(&earlier).unwrap_or(false) {
+    if earlier != project.state() && is_held(&earlier).unwrap_or(true) {
         earlier
     } else {
         project.state().to_owned()

@@ -14,6 +14,7 @@ use rustix::fd::BorrowedFd;
 use tenure::Project;
 use tenure_file::exclusive::FILE;
 use tenure_host::files::lock_watch::{Listen, LockWatch};
+use tenure_host::files::look;
 
 /// The folders of a project in which an exclusive lock may appear.
 #[derive(Debug)]
@@ -50,10 +51,14 @@ impl LockLocations {
         }
     }
 
-    /// The folders that exist, in the order in which their locks are checked.
+    /// The folders that exist, in the order in which their locks are checked. A lock in one that can't be looked at can't
+    /// be checked, which is found then.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         let folders = self.locations.iter().map(|location| &location.folder);
-        folders.filter(|folder| folder.is_dir()).cloned().collect()
+        folders
+            .filter(|folder| look::may_be_folder(folder))
+            .cloned()
+            .collect()
     }
 
     /// Watches what exists now, and drops all changes seen so far.

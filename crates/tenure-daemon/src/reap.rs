@@ -8,6 +8,7 @@ use std::fmt;
 use tenure::project::StoreRole;
 use tenure::{Config, Project, StoreUrl, Tenure, plural};
 use tenure_core::{Reap, StoreError};
+use tenure_host::files::look;
 
 use crate::cycle::CycleEvent;
 
@@ -65,7 +66,7 @@ fn others(project: &Project) -> Vec<StoreUrl> {
     let stores = project.stores().into_iter().filter(|store| {
         match (store.role, &store.url) {
             // Opening the lock of a board writes beside it: not done for a lock that nobody holds.
-            (StoreRole::BoardLock, StoreUrl::Mkdir(lock)) => lock.exists(),
+            (StoreRole::BoardLock, StoreUrl::Mkdir(lock)) => look::may_be_there(lock),
             (StoreRole::Ledger, _) => true,
             _ => false,
         }

@@ -19,7 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use tenure_host::files::beneath;
+use tenure_host::files::{beneath, look};
 
 /// What git includes, relative to the configuration.
 pub(crate) const INCLUDED: &str = "tenure-guard/config";
@@ -196,7 +196,7 @@ fn left(config: &Path) -> io::Result<Vec<(PathBuf, File)>> {
 pub(crate) fn left_lock(config: &Path) -> io::Result<Option<PathBuf>> {
     let config = config.canonicalize()?;
     let lock = beside(&config, ".lock");
-    let Ok(there) = fs::symlink_metadata(&lock) else {
+    let Some(there) = look::link_at(&lock)? else {
         return Ok(None);
     };
     let mut left = left(&config)?.into_iter();

@@ -6,7 +6,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use tenure_host::files::beneath;
+use tenure_host::files::{beneath, look};
+
+use crate::judge::GuardError;
 
 /// Why git gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -44,11 +46,12 @@ impl Git {
 
     /// The top of the work tree; `None` in a bare repository.
     pub fn top(&self) -> Result<Option<PathBuf>, GitError> {
-        let top = self.ask(&["rev-parse", "--show-toplevel"])?;
-        Ok(top.map(|mut top| {
-            top.pop_if(|byte| *byte == b'\n');
-            PathBuf::from(OsString::from_vec(top))
-        }))
+        if self.run(&["rev-parse", "--is-inside-work-tree"])? != b"true\n" {
+            return Ok(None);
+        }
+        let mut top = self.run(&["rev-parse", "--show-toplevel"])?;
+        top.pop_if(|byte| *byte == b'\n');
+        Ok(Some(PathBuf::from(OsString::from_vec(top))))
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
@@ -69,10 +72,13 @@ impl Git {
         succeeded(args, output)
     }
 
-    /// The same, or `None` if it failed.
+    /// The same, or `None` if there is no such setting or name, which git tells by the exit code 1.
     pub(crate) fn ask<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Option<Vec<u8>>, GitError> {
         let output = self.output(args)?;
-        Ok(output.status.success().then_some(output.stdout))
+        if output.status.code() == Some(1) {
+            return Ok(None);
+        }
+        succeeded(args, output).map(Some)
     }
 
     fn output<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Output, GitError> {
@@ -107,10 +113,10 @@ impl Git {
 
 /// The work tree of a repository whose own directory a hook may run in: git runs the hooks of a push in the directory of the
 /// repository that receives it. Any other folder, such as a bare repository, is itself.
-pub(crate) fn work_tree(folder: &Path) -> PathBuf {
-    let has = |name: &str| folder.join(name).exists();
-    if !has("HEAD") || !(has("objects") || has("commondir")) {
-        return folder.to_owned();
+pub(crate) fn work_tree(folder: &Path) -> Result<PathBuf, GuardError> {
+    let has = |name: &str| look::link_at(&folder.join(name)).map(|there| there.is_some());
+    if !has("HEAD")? || !(has("objects")? || has("commondir")?) {
+        return Ok(folder.to_owned());
     }
     let line = |bytes: &[u8]| {
         let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
@@ -118,19 +124,21 @@ pub(crate) fn work_tree(folder: &Path) -> PathBuf {
     };
     let parent = |path: &Path| path.parent().map(Path::to_owned);
     // A linked worktree says where it is, and a submodule does so in its configuration.
-    let linked = beneath::read_following(&folder.join("gitdir"), 1 << 20).ok();
-    let configured = || {
-        Git::at(folder)
-            .ask(&["config", "core.worktree"])
-            .ok()
-            .flatten()
-    };
+    let gitdir = folder.join("gitdir");
+    match beneath::read_following(&gitdir, 1 << 20) {
+        Ok(gitdir) => {
+            if let Some(linked) = parent(&line(&gitdir)) {
+                return Ok(linked);
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(look::unreadable(&gitdir, &error).into()),
+    }
+    if let Some(path) = Git::at(folder).ask(&["config", "core.worktree"])? {
+        return Ok(line(&path));
+    }
     let own = (folder.file_name() == Some(OsStr::new(".git"))).then(|| parent(folder));
-    linked
-        .and_then(|gitdir| parent(&line(&gitdir)))
-        .or_else(|| configured().map(|path| line(&path)))
-        .or(own.flatten())
-        .unwrap_or_else(|| folder.to_owned())
+    Ok(own.flatten().unwrap_or_else(|| folder.to_owned()))
 }
 
 fn not_run(error: io::Error) -> GitError {

@@ -27,7 +27,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tenure_host::files::atomic::{self, Sync};
-use tenure_host::files::beneath;
+use tenure_host::files::{beneath, look};
 
 use crate::config;
 use crate::git::{Git, GitError, lines};
@@ -146,8 +146,12 @@ impl Repository {
             "--git-path",
             "hooks",
         ];
-        let Some(answer) = git.ask(&facts)? else {
-            return Err(HookError::NoRepository(folder.to_owned()));
+        let mut above = folder.ancestors().map(|above| above.join(".git"));
+        let answer = match git.run(&facts) {
+            Err(GitError::Failed { .. }) if !above.any(|git| look::may_be_there(&git)) => {
+                return Err(HookError::NoRepository(folder.to_owned()));
+            }
+            answer => answer?,
         };
         let mut parts = answer.split(|byte| *byte == b'\n').map(<[u8]>::to_vec);
         let bare = parts.next().is_some_and(|word| word == b"true");
@@ -179,7 +183,9 @@ impl Repository {
         let client = CLIENT.into_iter().chain(strict.then_some(STRICT));
         match self.bare {
             // A bare repository may have worktrees to commit in.
-            true if self.common.join("worktrees").is_dir() => client.chain([SERVER]).collect(),
+            true if look::may_be_folder(&self.common.join("worktrees")) => {
+                client.chain([SERVER]).collect()
+            }
             true => vec![SERVER],
             false => client.collect(),
         }
@@ -194,17 +200,17 @@ impl Repository {
     }
 
     /// The folder that git would take hooks from without ours.
-    fn others(&self) -> PathBuf {
-        match &self.configured {
-            Some(folder) => self.top().join(folder),
+    fn others(&self) -> Result<PathBuf, GitError> {
+        Ok(match &self.configured {
+            Some(folder) => self.top()?.join(folder),
             None => self.plain(),
-        }
+        })
     }
 
     /// The folder that hooks run in.
-    fn top(&self) -> PathBuf {
-        let top = self.git.top().ok().flatten();
-        top.unwrap_or_else(|| self.common.clone())
+    fn top(&self) -> Result<PathBuf, GitError> {
+        let top = self.git.top()?;
+        Ok(top.unwrap_or_else(|| self.common.clone()))
     }
 
     /// Where the hook of this name goes in the plain folder: `None` if another one is there.
@@ -319,18 +325,18 @@ fn install_own(
     script: &Script<'_>,
     guarded: &[&str],
 ) -> Result<bool, HookError> {
-    let (own, others) = (repository.own(), repository.others());
+    let (own, others) = (repository.own(), repository.others()?);
     fs::create_dir_all(&own).map_err(|error| failed(&own, "created", error))?;
     let mut changed = hand_back(repository)?;
     let text = script.beside(guarded, repository.configured.as_deref());
     let there = ONLY_IF_THERE
         .into_iter()
-        .filter(|name| others.join(name).exists());
+        .filter(|name| look::may_be_there(&others.join(name)));
     for name in CLIENT.into_iter().chain(OTHERS).chain(there) {
         changed |= write(&own.join(name), &text, EXECUTABLE)?;
     }
     // Relative where it can be: a repository may be moved, or be at another path in a container.
-    let top = repository.top();
+    let top = repository.top()?;
     let relative = match own.strip_prefix(&top) {
         Ok(relative) if top.join(".git").is_dir() || repository.bare => relative,
         _ => &own,
@@ -358,7 +364,7 @@ fn install_own(
 /// Moves the hooks that other tools installed in our folder to the one that git uses without it. A hook that is there stays
 /// under the name `NAME.old`, as those tools do it themselves.
 fn hand_back(repository: &Repository) -> Result<bool, HookError> {
-    let others = repository.others();
+    let others = repository.others()?;
     let mut changed = false;
     let entries = fs::read_dir(repository.own()).into_iter().flatten();
     for entry in entries.flatten() {
@@ -546,7 +552,7 @@ fn look(repository: &Repository, strict: bool) -> Result<Status, HookError> {
     Ok(Status {
         folder: repository.effective.clone(),
         hooks,
-        runs_also: is_own.then(|| repository.others()),
+        runs_also: is_own.then(|| repository.others()).transpose()?,
     })
 }
 

@@ -1,11 +1,12 @@
 //! Which paths other holders have reserved: [`Reserved`].
 
+use std::io;
 use std::path::Path;
 
 use tenure::{Project, Reservations, Tenure, Verdict, Who, WorkTree};
 use tenure_core::{Lease, StoreError};
 
-use crate::git::work_tree;
+use crate::git::{GitError, work_tree};
 use crate::touched::Touched;
 
 /// The reservations in effect, at one moment, as seen from a repository.
@@ -15,6 +16,21 @@ pub struct Reserved {
     /// The path of the repository in reservations, with a slash at its end. A repository inside that of the project,
     /// such as a submodule, has one.
     within: String,
+}
+
+/// Why the guard can't tell what is reserved, or was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// Git failed.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file could not be read.
+    #[error(transparent)]
+    File(#[from] io::Error),
 }
 
 /// Why a path may not be changed.
@@ -33,10 +49,9 @@ impl Reserved {
         tenure: &Tenure,
         top: &Path,
         project: Option<&Project>,
-    ) -> Result<Self, StoreError> {
-        let top = work_tree(top);
-        let tree = WorkTree::find(&top, project).ok().flatten();
-        let top = top.canonicalize().unwrap_or(top);
+    ) -> Result<Self, GuardError> {
+        let top = work_tree(top)?.canonicalize()?;
+        let tree = WorkTree::find(&top, project)?;
         let within = tree.and_then(|tree| top.strip_prefix(tree.root()).ok().map(Path::to_owned));
         let within = within.filter(|path| !path.as_os_str().is_empty());
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Which commits of a push were made against reservations: [`refused`].
 
-use crate::git::{Git, GitError};
-use crate::judge::Reserved;
+use crate::git::Git;
+use crate::judge::{GuardError, Reserved};
 use crate::records::{Holding, Known, Record};
 use crate::touched;
 
@@ -22,9 +22,11 @@ pub fn refused(
     reserved: &Reserved,
     known: &Known,
     commits: &[String],
-) -> Result<Vec<Refused>, GitError> {
-    let records = commits.iter().filter_map(|commit| known.get(commit));
-    let records: Vec<Record> = records.filter(|it| !it.against.is_empty()).collect();
+) -> Result<Vec<Refused>, GuardError> {
+    let records = commits.iter().map(|commit| known.get(commit));
+    let records: Vec<Option<Record>> = records.collect::<Result<_, _>>()?;
+    let mut records: Vec<Record> = records.into_iter().flatten().collect();
+    records.retain(|it| !it.against.is_empty());
     let ids: Vec<String> = records.iter().map(|it| it.commit.clone()).collect();
     let changed = reserved.named(touched::of_commits(git, &ids)?);
     let mut found = Vec::new();

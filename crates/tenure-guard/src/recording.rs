@@ -11,26 +11,14 @@
 use jiff::{SignedDuration, Timestamp};
 use tenure::{Tenure, Who};
 
-use crate::git::{Git, GitError};
-use crate::judge::Reserved;
+use crate::git::Git;
+use crate::judge::{GuardError, Reserved};
 use crate::past::Past;
 use crate::records::{Holding, How, Known, Record};
 use crate::touched::{self, Made};
 
 /// How much later than a commit its record may be made by the hook.
 const SLOW_HOOK: SignedDuration = SignedDuration::from_secs(10);
-
-/// Why commits could not be recorded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// Git failed.
-    #[error(transparent)]
-    Git(#[from] GitError),
-    /// The history could not be read.
-    #[error(transparent)]
-    Store(#[from] tenure_core::StoreError),
-}
 
 /// What a record is made from.
 pub struct Recorder<'a> {
@@ -48,7 +36,7 @@ pub struct Recorder<'a> {
 
 impl Recorder<'_> {
     /// The records of these commits, the newest of which is the first; the oldest record is the first.
-    pub fn of(&self, commits: &[String], how: How) -> Result<Vec<Record>, RecordError> {
+    pub fn of(&self, commits: &[String], how: How) -> Result<Vec<Record>, GuardError> {
         let now = self.tenure.clock().now().wall;
         let made = match how {
             How::Late => touched::made(self.git, commits)?,
@@ -60,7 +48,10 @@ impl Recorder<'_> {
         let mut records: Vec<Record> = Vec::new();
         for commit in commits.iter().rev() {
             let made = made.iter().find(|made| made.commit == *commit);
-            let date = made.and_then(|made| self.believed(made, now, &records));
+            let date = match made {
+                Some(made) if self.is_believed(made, now, &records)? => Some(made.date),
+                _ => None,
+            };
             let past = match (date, &mut past) {
                 (None, _) => None,
                 (Some(date), Some(past)) => Some((date, &*past)),
@@ -94,13 +85,19 @@ impl Recorder<'_> {
         Ok(records)
     }
 
-    /// When a commit was made, if its date may be true.
-    fn believed(&self, made: &Made, now: Timestamp, new: &[Record]) -> Option<Timestamp> {
-        let new = |id: &str| new.iter().find(|record| record.commit == *id).cloned();
-        let ids = made.parents.iter();
-        let mut parents = ids.filter_map(|id| new(id).or_else(|| self.known.get(id)));
+    /// Whether the date of a commit may be true.
+    fn is_believed(&self, made: &Made, now: Timestamp, new: &[Record]) -> Result<bool, GuardError> {
         let after = made.date.saturating_add(SLOW_HOOK).unwrap_or(made.date);
-        (made.date <= now && parents.all(|parent| parent.at <= after)).then_some(made.date)
+        let mut is_believed = made.date <= now;
+        for id in &made.parents {
+            let new = new.iter().find(|record| record.commit == *id);
+            let at = match new {
+                Some(parent) => Some(parent.at),
+                None => self.known.get(id)?.map(|parent| parent.at),
+            };
+            is_believed &= at.is_none_or(|at| at <= after);
+        }
+        Ok(is_believed)
     }
 
     /// The holdings that the commit was made against, without those that a commit which it was made from excuses.
@@ -108,7 +105,7 @@ impl Recorder<'_> {
         &self,
         commit: &str,
         disputed: Vec<(&str, Holding)>,
-    ) -> Result<Vec<Holding>, GitError> {
+    ) -> Result<Vec<Holding>, GuardError> {
         if disputed.is_empty() {
             return Ok(Vec::new());
         }
@@ -132,7 +129,7 @@ impl Recorder<'_> {
 
     /// The recorded commits that this one may have been made from. Amending, rebasing and picking keep the author and
     /// the author's date.
-    fn origins(&self, commit: &str) -> Result<Vec<Record>, GitError> {
+    fn origins(&self, commit: &str) -> Result<Vec<Record>, GuardError> {
         let ids: Vec<String> = self
             .known
             .ids()
@@ -144,9 +141,8 @@ impl Recorder<'_> {
             return Ok(Vec::new());
         };
         let alike = all.iter().filter(|made| made.author == this.author);
-        Ok(alike
-            .filter_map(|made| self.known.get(&made.commit))
-            .collect())
+        let records = alike.filter_map(|made| self.known.get(&made.commit).transpose());
+        Ok(records.collect::<Result<_, _>>()?)
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A commit belongs to this clone, whichever store its reservations are in, so its record is a line of JSON beside the
 //! store, not in it. A line is appended after each commit, with one write under a lock; half a line, which a power cut may
-//! leave, is skipped. A commit without a record is judged when it is pushed, by its date and the history. The two files
-//! together hold at least the newest `MAX_FILE` bytes.
+//! leave, is skipped. A commit without a record is judged when it is pushed, by its date and the history. A whole line that
+//! can't be understood is an error wherever its commit counts. The two files together hold at least the newest `MAX_FILE`
+//! bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -17,9 +18,9 @@ use jiff::Timestamp;
 use rustix::fs::{FlockOperation, OFlags, flock, renameat};
 use serde::{Deserialize, Serialize};
 use tenure_core::{HolderId, Lease, Mode};
-use tenure_host::files::atomic;
 use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::permissions::open_or_create;
+use tenure_host::files::{atomic, look};
 
 use crate::git::{Git, GitError};
 
@@ -120,6 +121,7 @@ pub struct Records {
 /// The records as they were read.
 #[derive(Debug, Default)]
 pub struct Known {
+    folder: PathBuf,
     text: Vec<u8>,
     /// Where the newest line of each commit is.
     lines: HashMap<String, (usize, usize)>,
@@ -141,8 +143,8 @@ impl Records {
     }
 
     /// Whether there are any: the guard was installed.
-    pub fn exist(&self) -> bool {
-        self.folder.join(FILE).exists()
+    pub fn exist(&self) -> io::Result<bool> {
+        Ok(look::link_at(&self.folder.join(FILE))?.is_some())
     }
 
     /// Removes them.
@@ -176,7 +178,11 @@ impl Records {
             }
             begin = end + 1;
         }
-        Ok(Known { text, lines })
+        Ok(Known {
+            folder: self.folder.clone(),
+            text,
+            lines,
+        })
     }
 
     /// Adds records.
@@ -237,9 +243,20 @@ impl Known {
     }
 
     /// The record of a commit.
-    pub fn get(&self, commit: &str) -> Option<Record> {
-        let (begin, end) = self.lines.get(commit)?;
-        serde_json::from_slice(self.text.get(*begin..*end)?).ok()
+    pub fn get(&self, commit: &str) -> io::Result<Option<Record>> {
+        let Some((begin, end)) = self.lines.get(commit) else {
+            return Ok(None);
+        };
+        let line = self.text.get(*begin..*end).unwrap_or_default();
+        let damaged = |error| {
+            let what = format!(
+                "what {} says of commit {commit} can't be understood ({error})\n  remove that line: the commit is then \
+                 judged by its date and the history of reservations",
+                self.folder.join("guard-commits*.jsonl").display()
+            );
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        };
+        serde_json::from_slice(line).map(Some).map_err(damaged)
     }
 
     /// The commits that have one.
@@ -248,29 +265,27 @@ impl Known {
     }
 
     /// The commits that were made without the guard, or against a reservation: the newest last.
-    pub fn bypasses(&self) -> Vec<Record> {
-        let mut places: Vec<&(usize, usize)> = self.lines.values().collect();
-        places.sort_unstable();
-        let record = |place: &&(usize, usize)| {
-            let line = self.text.get(place.0..place.1)?;
-            serde_json::from_slice::<Record>(line).ok()
-        };
-        let records = places.iter().filter_map(record);
-        records
-            .filter(|record| record.how == How::Late || !record.against.is_empty())
-            .collect()
+    pub fn bypasses(&self) -> io::Result<Vec<Record>> {
+        let mut lines: Vec<(&String, &(usize, usize))> = self.lines.iter().collect();
+        lines.sort_unstable_by_key(|(_, place)| **place);
+        let mut found = Vec::new();
+        for (commit, _) in lines {
+            let is_bypass = |record: &Record| record.how == How::Late || !record.against.is_empty();
+            found.extend(self.get(commit)?.filter(is_bypass));
+        }
+        Ok(found)
     }
 
     /// The commits without a record that were not there before the guard. `commits` are in topological order, children
     /// before parents, each with its parents.
-    pub fn missing(&self, commits: &[Vec<String>]) -> Vec<String> {
+    pub fn missing(&self, commits: &[Vec<String>]) -> io::Result<Vec<String>> {
         let mut before = HashSet::new();
         let mut missing = Vec::new();
         for family in commits {
             let Some((commit, parents)) = family.split_first() else {
                 continue;
             };
-            let record = self.get(commit);
+            let record = self.get(commit)?;
             let is_before = |record: &Record| record.how == How::Before;
             if before.contains(commit) || record.as_ref().is_some_and(is_before) {
                 before.extend(parents);
@@ -278,7 +293,7 @@ impl Known {
                 missing.push(commit.clone());
             }
         }
-        missing
+        Ok(missing)
     }
 }
 
@@ -302,11 +317,38 @@ mod tests {
         records.append(&[record("cc")]).unwrap();
         let known = records.read().unwrap();
         assert_eq!(
-            known.get("aa").map(|record| record.commit).as_deref(),
+            known
+                .get("aa")
+                .unwrap()
+                .map(|record| record.commit)
+                .as_deref(),
             Some("aa")
         );
         assert!(!known.has("bb"));
-        assert!(known.get("cc").is_some());
+        assert!(known.get("cc").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_whole_line_that_cannot_be_understood_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::in_folder(dir.path());
+        records.append(&[record("aa"), record("bb")]).unwrap();
+        let path = dir.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen("before", "after", 1)).unwrap();
+        let known = records.read().unwrap();
+        let says = known.get("aa").unwrap_err().to_string();
+        assert!(
+            says.contains("commit aa") && says.contains("guard-commits"),
+            "{says}"
+        );
+        assert!(known.get("bb").unwrap().is_some());
+        assert!(known.bypasses().is_err());
+        assert!(known.missing(&[vec!["aa".to_owned()]]).is_err());
+        assert_eq!(
+            known.missing(&[vec!["cc".to_owned()]]).unwrap(),
+            ["cc".to_owned()]
+        );
     }
 
     #[test]
@@ -340,6 +382,6 @@ mod tests {
             .iter()
             .map(|family| family.map(str::to_owned).to_vec())
             .collect();
-        assert_eq!(known.missing(&families), ["e", "c"]);
+        assert_eq!(known.missing(&families).unwrap(), ["e", "c"]);
     }
 }

@@ -199,8 +199,8 @@ pub fn new_on_branches(
         Side::Server => Vec::new(),
     };
     if side == Side::LocalWithReflogs {
-        let earlier = git.ask(&["rev-list", "--walk-reflogs", "--branches", LOOK_BACK])?;
-        known.extend(lines(&earlier.unwrap_or_default()));
+        let earlier = git.run(&["rev-list", "--walk-reflogs", "--branches", LOOK_BACK])?;
+        known.extend(lines(&earlier));
     }
     let mut found = Vec::new();
     for branch in changes.iter().filter(|change| change.is_branch()) {
@@ -214,10 +214,9 @@ pub fn new_on_branches(
         paths.retain(|path| seen.insert(path.clone()));
         if is_commit(&branch.old) {
             let both = ["diff-tree", "-r", "--name-only", &branch.old, &branch.new];
-            if let Some(answer) = git.ask(&[&both[..], &COMPARE[..]].concat())? {
-                let differ: HashSet<String> = names(&answer).into_iter().collect();
-                paths.retain(|path| differ.contains(path));
-            }
+            let answer = git.run(&[&both[..], &COMPARE[..]].concat())?;
+            let differ: HashSet<String> = names(&answer).into_iter().collect();
+            paths.retain(|path| differ.contains(path));
         }
         found.push(Touched {
             commit: branch.new.clone(),
@@ -317,20 +316,25 @@ pub fn own_commits(git: &Git, most: usize) -> Result<Vec<Vec<String>>, GitError>
         "--not",
         "--remotes",
     ];
-    Ok(families(&git.ask(&args)?.unwrap_or_default()))
+    match git.run(&args) {
+        Err(_) if has_no_commit(git)? => Ok(Vec::new()),
+        answer => Ok(families(&answer?)),
+    }
 }
 
 /// The tips of all branches, and `HEAD`.
 pub fn tips(git: &Git) -> Result<Vec<String>, GitError> {
-    let all = git.ask(&["rev-list", "--no-walk", "--branches", "HEAD"])?;
-    // Without a commit there is no HEAD.
-    let all = match all {
-        Some(all) => all,
-        None => git
-            .ask(&["rev-list", "--no-walk", "--branches"])?
-            .unwrap_or_default(),
+    let all = match git.run(&["rev-list", "--no-walk", "--branches", "HEAD"]) {
+        Err(_) if has_no_commit(git)? => git.run(&["rev-list", "--no-walk", "--branches"]),
+        all => all,
     };
-    Ok(lines(&all))
+    Ok(lines(&all?))
+}
+
+/// Whether `HEAD` names no commit yet.
+fn has_no_commit(git: &Git) -> Result<bool, GitError> {
+    let head = git.ask(&["rev-parse", "--verify", "--quiet", "HEAD"])?;
+    Ok(head.is_none())
 }
 
 /// Paths with a NUL after each.

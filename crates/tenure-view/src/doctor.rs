@@ -18,6 +18,7 @@ mod guard;
 mod leases;
 mod ledger;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use tenure::{Config, Project, StoreUrl, Tenure, call_deadline};
@@ -117,6 +118,13 @@ impl Finding {
         Self::new(Severity::Note, code, what)
     }
 
+    /// Something that could not be looked at.
+    fn unexamined(what: impl Into<String>, error: &dyn Display) -> Self {
+        Self::note("unexamined", what)
+            .seen(error.to_string())
+            .means("It may be wrong, and is not in this report.")
+    }
+
     fn store(mut self, url: &StoreUrl) -> Self {
         self.store = Some(url.clone());
         self
@@ -162,7 +170,10 @@ pub fn examine(project: Option<&Project>, overview: &Overview, extent: Extent) -
                 let check = store.error.is_none().then_some(extent);
                 database::examine(&store.url, path, check, &mut found);
             }
-            StoreUrl::Ledger(root) => ledger::examine(&store.url, root, extent, &mut found),
+            StoreUrl::Ledger(root) => {
+                let is_read = store.error.is_none();
+                ledger::examine(&store.url, root, is_read, extent, &mut found);
+            }
             // Why it can't be read is known already.
             StoreUrl::Etcd(_) if extent == Extent::Whole && store.error.is_none() => {
                 cluster::examine(&store.url, &mut found);

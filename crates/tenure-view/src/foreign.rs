@@ -16,13 +16,14 @@ mod cargo;
 mod git;
 mod pid_file;
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use tenure_host::files::look;
 
 use crate::processes::{FileId, Processes, Seen};
+use crate::scan;
 
 /// A tool whose locks are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,8 +152,8 @@ struct Candidate {
 
 impl Candidate {
     /// The file at this path, if there is one. A link is no lock of these tools.
-    fn at(tool: Tool, path: PathBuf) -> Option<Self> {
-        let at = fs::symlink_metadata(&path).ok()?;
+    fn at(tool: Tool, path: PathBuf, left_out: &mut Vec<String>) -> Option<Self> {
+        let at = scan::at(&path, left_out)?;
         at.is_file().then(|| Self {
             tool,
             file: (at.dev(), at.ino()),
@@ -162,9 +163,12 @@ impl Candidate {
         })
     }
 
-    /// Whether the same file is still there.
+    /// Whether the same file is still there, or may be.
     fn is_still_there(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|at| (at.dev(), at.ino()) == self.file)
+        match look::link_at(&self.path) {
+            Ok(at) => at.is_some_and(|at| (at.dev(), at.ino()) == self.file),
+            Err(_) => true,
+        }
     }
 }
 
@@ -176,12 +180,19 @@ pub fn find(root: &Path, left_out: &mut Vec<String>) -> Vec<ForeignLock> {
     if let Some(repository) = &repository {
         repository.candidates(&mut found, left_out);
     }
-    cargo::candidates(root, &mut found);
+    cargo::candidates(root, &mut found, left_out);
     pid_file::candidates(root, &mut found, left_out);
     if found.is_empty() {
         return Vec::new();
     }
     let processes = Processes::read();
+    if let Some(error) = processes.locks_error()
+        && found.iter().any(|candidate| candidate.tool == Tool::Cargo)
+    {
+        left_out.push(format!(
+            "/proc/locks can't be read ({error}): locks of cargo were not looked for"
+        ));
+    }
     let mut locks: Vec<ForeignLock> = found
         .into_iter()
         .filter_map(|candidate| {

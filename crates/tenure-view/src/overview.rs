@@ -7,6 +7,7 @@ use tenure::project::is_ledger;
 use tenure::{Config, Project, StoreRole, StoreUrl, Tenure, call_deadline};
 use tenure_core::{Clock, Key, Moment, Snapshot, StoreError};
 use tenure_host::HostClock;
+use tenure_host::files::look;
 
 use crate::foreign::{self, ForeignLock};
 use crate::scan;
@@ -56,7 +57,7 @@ pub struct Overview {
     pub stores: Vec<StoreView>,
     /// The locks of other tools.
     pub foreign: Vec<ForeignLock>,
-    /// Which parts were too large to be looked at as a whole, as sentences.
+    /// Which parts were too large to be looked at as a whole, or could not be looked at, as sentences.
     pub left_out: Vec<String>,
     /// What the settings say about the guard.
     pub guard: GuardSettings,
@@ -137,7 +138,7 @@ fn stores(
 ) -> Vec<(Role, StoreUrl)> {
     // The lock folder of a board is made in a folder that may not exist yet. Then nobody holds it.
     let is_there = |url: &StoreUrl| match url {
-        StoreUrl::Mkdir(folder) => folder.parent().is_some_and(Path::is_dir),
+        StoreUrl::Mkdir(folder) => folder.parent().is_some_and(look::may_be_folder),
         _ => true,
     };
     let found = project.stores().into_iter();
@@ -157,14 +158,15 @@ fn stores(
 
 /// The ledgers in folders of the root. The root's own is a store of the project.
 fn ledgers(root: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
-    let mut ledgers: Vec<PathBuf> = scan::entries(root, "ledgers", left_out)
-        .into_iter()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .filter(|dir| is_ledger(dir))
-        .collect();
-    ledgers.sort();
-    ledgers
+    let mut folders = scan::folders(root, "ledgers", left_out);
+    folders.sort();
+    folders.retain(|folder| {
+        is_ledger(folder).unwrap_or_else(|error| {
+            left_out.push(format!("{error}: a ledger there was not looked for"));
+            false
+        })
+    });
+    folders
 }
 
 impl StoreView {

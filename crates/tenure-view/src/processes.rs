@@ -4,6 +4,7 @@
 //! "no process has it open" is said only where it is known.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl Seen {
 pub struct Processes {
     /// All of them.
     pub all: Vec<Seen>,
-    locks: Vec<(u32, FileId)>,
+    locks: io::Result<Vec<(u32, FileId)>>,
 }
 
 impl Processes {
@@ -65,9 +66,14 @@ impl Processes {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let all = pids.filter_map(|pid| see(pid, &now)).collect();
-        let table = fs::read_to_string("/proc/locks").unwrap_or_default();
-        let locks = table.lines().filter_map(held_lock).collect();
+        let locks = fs::read_to_string("/proc/locks");
+        let locks = locks.map(|table| table.lines().filter_map(held_lock).collect());
         Self { all, locks }
+    }
+
+    /// Why it is not known which process has a kernel lock, if it is not.
+    pub fn locks_error(&self) -> Option<&io::Error> {
+        self.locks.as_ref().err()
     }
 
     /// The processes that have this file open.
@@ -80,7 +86,8 @@ impl Processes {
 
     /// The processes that have a kernel lock on this file.
     pub fn having_locked(&self, path: &Path, file: FileId) -> Vec<&Seen> {
-        let holders = self.locks.iter().filter(|(_, locked)| locked.1 == file.1);
+        let holders = self.locks.iter().flatten();
+        let holders = holders.filter(|(_, locked)| locked.1 == file.1);
         let mut found: Vec<&Seen> = Vec::new();
         for (pid, locked) in holders {
             // Some file systems show another device in the list of locks than a file's own.
@@ -95,9 +102,10 @@ impl Processes {
         found
     }
 
-    /// Whether this process sees every process of this machine.
-    pub fn all_visible() -> bool {
-        identity::namespace() == FIRST_NAMESPACE
+    /// Whether they are all processes of this machine. In a container, and where `/proc` hides the processes of other
+    /// users, they are not.
+    pub fn are_all(&self) -> bool {
+        identity::namespace() == FIRST_NAMESPACE && self.with_pid(1).is_some()
     }
 
     /// The process with this pid.
@@ -107,8 +115,13 @@ impl Processes {
 }
 
 fn see(pid: u32, now: &Moment) -> Option<Seen> {
-    // A process that has exited and was not waited for has nothing open.
-    let started = identity::start_time(pid).ok()??;
+    let started = match identity::start_time(pid) {
+        // A process that has exited and was not waited for has nothing open.
+        Ok(None) => return None,
+        Ok(started) => started,
+        // It can't be examined, but it is there.
+        Err(_) => None,
+    };
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let uid = fs::metadata(&folder).ok()?.uid();
     let words = fs::read(folder.join("cmdline")).unwrap_or_default();
@@ -125,7 +138,7 @@ fn see(pid: u32, now: &Moment) -> Option<Seen> {
             command
         },
         program,
-        started: began(now, started),
+        started: started.and_then(|started| began(now, started)),
         folder: fs::read_link(folder.join("cwd")).ok(),
         readable: fs::read_dir(folder.join("fd")).is_ok(),
     })
@@ -195,6 +208,17 @@ mod tests {
             None
         );
         assert_eq!(held_lock("nonsense"), None);
+    }
+
+    #[test]
+    fn where_the_first_process_is_hidden_not_all_are_seen() {
+        let mut processes = Processes::read();
+        assert_eq!(
+            processes.are_all(),
+            identity::namespace() == FIRST_NAMESPACE && processes.with_pid(1).is_some()
+        );
+        processes.all.retain(|process| process.pid != 1);
+        assert!(!processes.are_all());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use tenure_board::Board;
 use tenure_host::files::atomic::{self, Put};
 use tenure_host::files::beneath;
+use tenure_host::files::look;
 use tenure_host::files::permissions::create_folder;
 
 use self::worktree::{Shared, Top, top};
@@ -23,7 +24,7 @@ use crate::config::{Config, ConfigError};
 use crate::open::StoreUrl;
 
 pub use self::work_tree::{BadPath, Target, WorkTree};
-pub use self::worktree::WorktreeError;
+pub use self::worktree::ProjectError;
 
 /// The folder's name.
 pub const FOLDER: &str = ".tenure";
@@ -49,8 +50,9 @@ const BEADS: &str = ".beads";
 /// The boards that a project may have, seen from its root: the installed one, then the repository's.
 const BOARDS: [&str; 2] = [".bilu/board", "src/board"];
 
-/// The lock database of another tool, seen from the root.
-const STEROIDS: &str = ".steroids/steroids.db";
+/// The folder of another tool, and its lock database in it.
+const STEROIDS_FOLDER: &str = ".steroids";
+const STEROIDS: &str = "steroids.db";
 
 /// A project: the folder that contains `.tenure`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +70,9 @@ impl Project {
     /// A folder of a linked git worktree belongs to the project of the same folder in the main worktree. A
     /// `.tenure` in the linked worktree, which may be checked out there for its `config.yaml`, only says that
     /// there is a project: its folder in the main worktree need not exist yet ([`Self::create`]).
-    pub fn find(from: &Path, home: Option<&Path>) -> Result<Option<Self>, WorktreeError> {
+    ///
+    /// What can't be looked at on the way is an error: without it, a project could be taken for another one, or for none.
+    pub fn find(from: &Path, home: Option<&Path>) -> Result<Option<Self>, ProjectError> {
         let from = &without_links(from);
         // The folders whose repository is not known yet.
         let mut below = Vec::new();
@@ -81,7 +85,7 @@ impl Project {
                     for root in below.drain(..) {
                         let within = root.strip_prefix(folder).unwrap_or(root);
                         let project = Self::new(root.to_owned(), None, common.as_deref(), within);
-                        if project.is_marked(home) || repository.has(&project, within) {
+                        if project.is_marked(home)? || repository.has(&project, within) {
                             return Ok(Some(project));
                         }
                     }
@@ -92,8 +96,8 @@ impl Project {
                         let within = linked.strip_prefix(folder).unwrap_or(linked);
                         let project = Self::linked(&shared, within, linked);
                         let checked_out = Self::new(linked.to_owned(), None, None, within);
-                        if project.is_marked(home)
-                            || checked_out.is_marked(home)
+                        if project.is_marked(home)?
+                            || checked_out.is_marked(home)?
                             || repository.has(&project, within)
                         {
                             return Ok(Some(project));
@@ -102,21 +106,25 @@ impl Project {
                     let above = shared.path().ancestors().skip(1);
                     for root in above {
                         let project = Self::at(root)?;
-                        if project.is_marked(home) {
+                        if project.is_marked(home)? {
                             return Ok(Some(project));
                         }
                     }
                 }
             }
         }
-        let plain = |root: &Path| Self::new(root.to_owned(), None, None, Path::new(""));
-        let mut above = below.into_iter().map(plain);
-        Ok(above.find(|project| project.is_marked(home)))
+        for root in below {
+            let project = Self::new(root.to_owned(), None, None, Path::new(""));
+            if project.is_marked(home)? {
+                return Ok(Some(project));
+            }
+        }
+        Ok(None)
     }
 
     /// The project of this very folder, whether or not it exists: in a linked git worktree, that of the same
     /// folder in the main worktree.
-    pub fn at(folder: &Path) -> Result<Self, WorktreeError> {
+    pub fn at(folder: &Path) -> Result<Self, ProjectError> {
         let folder = &without_links(folder);
         for above in folder.ancestors() {
             let within = folder.strip_prefix(above).unwrap_or(folder);
@@ -151,9 +159,13 @@ impl Project {
     }
 
     /// Whether a `.tenure` says that this is a project.
-    fn is_marked(&self, home: Option<&Path>) -> bool {
-        self.folder().is_dir()
-            && (!home.is_some_and(|home| is_same(home, &self.root)) || self.has_store())
+    fn is_marked(&self, home: Option<&Path>) -> io::Result<bool> {
+        let has_folder = match look::is_folder(&self.folder()) {
+            // Nothing is in a file.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => false,
+            found => found?,
+        };
+        Ok(has_folder && (!home.is_some_and(|home| is_same(home, &self.root)) || self.has_store()))
     }
 
     /// Makes `root` a project ([`Self::at`]), and tells whether its folder is new. Files that exist are left
@@ -188,8 +200,9 @@ impl Project {
     pub fn settings_folder(&self) -> PathBuf {
         let own = self.folder();
         let linked = self.worktree.as_ref().map(|linked| linked.join(FOLDER));
-        match linked.filter(|linked| linked.join(SETTINGS).is_file()) {
-            Some(linked) if !own.join(SETTINGS).exists() => linked,
+        // Settings that can't be looked at are there: reading them tells why.
+        match linked.filter(|linked| look::may_be_there(&linked.join(SETTINGS))) {
+            Some(linked) if !look::may_be_there(&own.join(SETTINGS)) => linked,
             _ => own,
         }
     }
@@ -205,12 +218,12 @@ impl Project {
     #[cfg(feature = "config")]
     pub fn background_config(&self, home: Option<&Path>) -> Result<Config, ConfigError> {
         let mut config = self.config(home)?;
-        if self.folder().join(SETTINGS).exists() {
+        if look::may_be_there(&self.folder().join(SETTINGS)) {
             return Ok(config);
         }
         for worktree in worktree::linked(&self.root) {
             let folder = worktree.join(FOLDER);
-            if folder.join(SETTINGS).is_file() {
+            if look::may_be_there(&folder.join(SETTINGS)) {
                 config.sync.enabled &= Config::load(home, Some(&folder))?.sync.enabled;
             }
         }
@@ -288,7 +301,8 @@ impl Project {
     /// 5. the database `.steroids/steroids.db` of another program ([`StoreRole::OtherProgram`]).
     ///
     /// A store is listed if the folder or database that it belongs to exists, whether or not it holds any
-    /// lease. This looks at paths only: it opens no store, and creates and writes nothing.
+    /// lease; and if it can't be told whether it exists, because opening the store tells why. This looks at paths only: it
+    /// opens no store, and creates and writes nothing.
     ///
     /// ```
     /// use tenure::project::{Project, StoreRole};
@@ -305,31 +319,30 @@ impl Project {
             add(StoreRole::Own, self.store());
         }
         for folder in self.exclusive_lock_folders() {
-            if folder.is_dir() {
+            if look::may_be_folder(&folder) {
                 add(StoreRole::ExclusiveLock, StoreUrl::Exclusive(folder));
             }
         }
         for board in self.board_folders() {
-            if let Ok(board) = Board::at(&board) {
-                for lock in board.locks() {
-                    add(StoreRole::BoardLock, StoreUrl::Mkdir(lock));
-                }
+            for lock in Board::locks_in(&board) {
+                add(StoreRole::BoardLock, StoreUrl::Mkdir(lock));
             }
         }
-        if is_ledger(&self.root) {
+        if is_ledger(&self.root).unwrap_or(true) {
             add(StoreRole::Ledger, StoreUrl::Ledger(self.root.clone()));
         }
-        let steroids = self.root.join(STEROIDS);
-        if steroids.is_file() {
-            add(StoreRole::OtherProgram, StoreUrl::Steroids(steroids));
+        let steroids = self.root.join(STEROIDS_FOLDER);
+        let database = steroids.join(STEROIDS);
+        if look::may_be_folder(&steroids) && look::may_be_there(&database) {
+            add(StoreRole::OtherProgram, StoreUrl::Steroids(database));
         }
         stores
     }
 }
 
 /// Whether a folder is the root of a ledger. A project may have some in folders of its root.
-pub fn is_ledger(root: &Path) -> bool {
-    root.join("ledger").is_dir() && root.join("meta.json").is_file()
+pub fn is_ledger(root: &Path) -> io::Result<bool> {
+    Ok(look::is_folder(&root.join("ledger"))? && look::is_file(&root.join("meta.json"))?)
 }
 
 /// A store that was found in a project.
@@ -381,7 +394,7 @@ impl<'a> Repository<'a> {
         let is_top = within.as_os_str().is_empty();
         let has_folders = &mut self.has_folders;
         (is_top || *has_folders.get_or_insert_with(|| state::has_folders(common)))
-            && project.database().is_file()
+            && project.has_database()
     }
 }
 

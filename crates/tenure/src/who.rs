@@ -10,6 +10,7 @@
 mod sessions;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 
 use tenure_core::{BadName, Binding, Holder, HolderId, Process};
 use tenure_host::ancestors::ancestors;
@@ -42,13 +43,28 @@ fn session_in_environment() -> Option<HolderId> {
 /// The name of the caller of a command that ends before its lease does. One that is generated from the calling shell
 /// makes `acquire` and `release` in one script the same holder. No other shell gets the same name, not even in another
 /// container or after a restart, so equal names are the same holder.
-pub fn name(given: Option<HolderId>, project: Option<&Project>) -> Result<HolderId, BadName> {
+pub fn name(given: Option<HolderId>, project: Option<&Project>) -> Result<HolderId, NoName> {
     if let Some(name) = given.or_else(session_in_environment) {
         return Ok(name);
     }
     let sessions = project.map(Sessions::of).filter(Sessions::exist);
-    let session = sessions.and_then(|sessions| sessions.above(&ancestors()).into_iter().next());
-    session.map_or_else(|| called_by(caller::parent().unwrap_or(0)), Ok)
+    let above = sessions.map(|sessions| sessions.above(&ancestors()));
+    let session = above.transpose()?.and_then(|it| it.into_iter().next());
+    Ok(session.map_or_else(|| called_by(caller::parent().unwrap_or(0)), Ok)?)
+}
+
+/// Why the name of a process can't be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoName {
+    /// It would be no name.
+    #[error(transparent)]
+    Bad(#[from] BadName),
+    /// The sessions of coding agents can't be read.
+    #[error(
+        "it can't be told whether this is a session of a coding agent: {0}\n  name the holder with --as or TENURE_HOLDER"
+    )]
+    Sessions(#[from] io::Error),
 }
 
 /// The name of the caller if the calling process has this pid.
@@ -81,21 +97,23 @@ impl Who {
     }
 
     /// The holder that this process acts for.
-    pub fn find(given: Option<HolderId>, project: Option<&Project>) -> Self {
+    pub fn find(given: Option<HolderId>, project: Option<&Project>) -> Result<Self, NoName> {
         if let Some(name) = given.or_else(session_in_environment) {
-            return Self::named(name);
+            return Ok(Self::named(name));
         }
         let above = ancestors();
         let sessions = project.map(|project| Sessions::of(project).above(&above));
-        let sessions = sessions.filter(|sessions| !sessions.is_empty());
-        Self {
+        let sessions = sessions
+            .transpose()?
+            .filter(|sessions| !sessions.is_empty());
+        Ok(Self {
             is_shell: sessions.is_none(),
             names: sessions.unwrap_or_else(|| {
                 let pids = above.iter().map(|process| process.pid);
                 pids.filter_map(|pid| called_by(pid).ok()).collect()
             }),
             above,
-        }
+        })
     }
 
     /// Whether it has no name but those of the shells that it may have been started from.

@@ -8,10 +8,10 @@ use serde_json::json;
 use tenure::wire::{ErrorCode, GrantJson, RequestJson};
 use tenure::{BadPath, Target, Tenure, WorkTree, call_deadline};
 use tenure_core::text::flat;
-use tenure_core::{Event, HolderId, Key, Lease, Token};
+use tenure_core::{Event, HolderId, Key, Lease, StoreError, Token};
 use tenure_host::files::{atomic, beneath};
 
-use crate::answer::{Answer, Failure, remark, report_event, to_value};
+use crate::answer::{Answer, Failure, complain, remark, report_event, to_value};
 use crate::args::{Global, Request};
 use crate::commands::release::not_held;
 use crate::context;
@@ -121,13 +121,25 @@ pub(crate) fn target(path: &str) -> Result<Option<Target>, Failure> {
     }
 }
 
-/// What the holders of these leases are asked. Best effort: a store that keeps no history knows nothing.
+/// What the holders of these leases are asked.
 pub(crate) fn requests<'a>(
     tenure: &Tenure,
     leases: impl IntoIterator<Item = &'a Lease>,
+) -> Result<Vec<Event>, StoreError> {
+    tenure_core::requests(&**tenure.store(), leases, call_deadline())
+}
+
+/// The same after a change. That it can't be read is said, but the change was made.
+pub(crate) fn requests_afterwards<'a>(
+    tenure: &Tenure,
+    leases: impl IntoIterator<Item = &'a Lease>,
 ) -> Vec<Event> {
-    let found = tenure_core::requests(&**tenure.store(), leases, call_deadline());
-    found.unwrap_or_default()
+    requests(tenure, leases).unwrap_or_else(|error| {
+        complain(&format!(
+            "whether the holder is asked for it can't be told: {error}"
+        ));
+        Vec::new()
+    })
 }
 
 /// A request, for its holder to read.

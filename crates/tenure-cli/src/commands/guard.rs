@@ -110,7 +110,7 @@ fn status(global: &Global) -> Result<Answer, Failure> {
             remark(global, failure.message());
         }
     }
-    let bypasses = records.read()?.bypasses();
+    let bypasses = records.read()?.bypasses()?;
     let mut lines = vec![if status.is_complete() {
         format!("Installed: {}.", described(&start, &status))
     } else if status.is_installed() {

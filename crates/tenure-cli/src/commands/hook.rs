@@ -30,6 +30,7 @@ use tenure_agents::reply::Reply;
 use tenure_agents::tool::Tool;
 use tenure_core::HolderId;
 use tenure_core::text::flat;
+use tenure_host::files::look;
 
 use self::files::Files;
 use self::timer::Timer;
@@ -262,13 +263,13 @@ impl<'a> Session<'a> {
                 self.keep(&tenure, &own, &files)?;
                 let note = match reserved {
                     Err(reason) => Some(format!("{TOO_LATE} {reason}")),
-                    Ok(_) => self.asked(&tenure, &own),
+                    Ok(_) => self.asked(&tenure, &own)?,
                 };
                 return Ok(note.map_or(Said::Nothing, Said::Note));
             }
             What::Work => {
                 self.keep(&tenure, &own, &[])?;
-                let note = self.asked(&tenure, &own);
+                let note = self.asked(&tenure, &own)?;
                 return Ok(note.map_or(Said::Nothing, Said::Note));
             }
             What::TurnEnd => match self.release() {
@@ -289,20 +290,20 @@ impl<'a> Session<'a> {
     }
 
     /// What other holders ask the session for.
-    fn asked(&self, tenure: &Tenure, own: &Reservations) -> Option<String> {
+    fn asked(&self, tenure: &Tenure, own: &Reservations) -> Result<Option<String>, Failure> {
         let leases: Vec<&Lease> = own.of(&self.holder).collect();
-        let requests = ask::requests(tenure, leases.iter().copied());
+        let requests = ask::requests(tenure, leases.iter().copied())?;
         let told: Vec<String> = requests
             .iter()
             .map(|event| ask::told_with_paths(event, &leases))
             .collect();
         let holder = words::quoted(self.holder.as_str());
-        (!told.is_empty()).then(|| {
+        Ok((!told.is_empty()).then(|| {
             format!(
                 "{}. Give it back as soon as you can: tenure reserve --release PATH --as {holder}",
                 told.join("; ")
             )
-        })
+        }))
     }
 
     fn open(&self) -> Result<Tenure, Failure> {
@@ -386,7 +387,7 @@ impl<'a> Session<'a> {
             let is_edited = files.iter().any(|file| file == path);
             let last = self
                 .files
-                .written(path)
+                .written(path)?
                 .map_or(lease.acquired_at, |at| at.max(lease.acquired_at));
             let quiet = Duration::try_from(now.wall.duration_since(last)).unwrap_or_default();
             if !is_edited && release.quiet.is_some_and(|limit| quiet > limit) {
@@ -516,7 +517,7 @@ fn is_strict_around(event: Option<&Event>) -> bool {
         let project = Project::find(folder, home.as_deref()).ok().flatten();
         project.as_ref().map(Project::settings_folder).or_else(|| {
             let mut places = folder.ancestors().map(|above| above.join(".tenure"));
-            places.find(|place| place.is_dir())
+            places.find(|place| look::may_be_folder(place))
         })
     });
     let settings: Vec<PathBuf> = settings.collect();

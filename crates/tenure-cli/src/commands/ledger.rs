@@ -6,13 +6,14 @@ mod log;
 use std::io::Read;
 use std::path::PathBuf;
 
+use tenure::duration;
 use tenure::plural;
 use tenure::wire::{
     AppendedJson, ErrorCode, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson, LedgerLockJson,
     LedgerVerifiedJson, SequenceMismatchJson,
 };
-use tenure::{Project, duration};
 use tenure_host::HostClock;
+use tenure_host::files::look;
 use tenure_ledger::{
     Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
 };
@@ -62,7 +63,8 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     if let Some(dir) = &place.folder {
         return Ok(start.join(dir));
     }
-    let found = start.ancestors().find(|root| root.join("ledger").is_dir());
+    let mut above = start.ancestors();
+    let found = above.find(|root| look::may_be_folder(&root.join("ledger")));
     found.map(std::path::Path::to_path_buf).ok_or_else(|| {
         Failure::new(
             ErrorCode::NotInitialised,
@@ -83,9 +85,7 @@ fn in_folder(place: &Place) -> String {
 }
 
 fn options() -> Result<tenure_file::Options, Failure> {
-    let start = context::start()?;
-    let project = Project::find(&start, context::home().as_deref()).unwrap_or_default();
-    let config = context::config(project.as_ref())?;
+    let config = context::config(context::project_if_found().as_ref())?;
     Ok(tenure_file::Options {
         clock: std::sync::Arc::new(HostClock::new()),
         queue_grace: config.locking.queue_grace,

@@ -179,7 +179,7 @@ fn show(global: &Global, tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
     let snapshot = tenure
         .store()
         .inspect(&find(global, tenure, id)?, call_deadline())?;
-    let requests = requests(tenure, snapshot.leases.iter().map(|(lease, _)| lease));
+    let requests = requests(tenure, snapshot.leases.iter().map(|(lease, _)| lease))?;
     let mut text = describe(&now, &snapshot);
     for (index, request) in requests.iter().enumerate() {
         let name = if index == 0 { "Asked:" } else { "" };

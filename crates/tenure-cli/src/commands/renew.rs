@@ -10,7 +10,7 @@ use tenure_core::{Grant, Key, Lease, Moment, Renewed};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Renew};
-use crate::commands::ask::{requests, told};
+use crate::commands::ask::{requests_afterwards, told};
 use crate::commands::release::{all_mine, lost, mine};
 use crate::context;
 use crate::words;
@@ -31,7 +31,7 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
     let ttl = renew.ttl.unwrap_or(longest);
     let renewed = tenure.store().renew_all(&grants, ttl, call_deadline())?;
     let now = tenure.clock().now();
-    let requests = requests(&tenure, held.iter().map(|(_, lease)| lease));
+    let requests = requests_afterwards(&tenure, held.iter().map(|(_, lease)| lease));
     let (mut leases, mut lines) = (Vec::new(), Vec::new());
     for (grant, renewed) in grants.iter().zip(renewed) {
         match renewed {
@@ -85,7 +85,7 @@ pub(crate) fn renew_key(
     match tenure.store().renew(&grant, ttl, call_deadline())? {
         Renewed::Extended(lease) => {
             let now = tenure.clock().now();
-            let requests = requests(tenure, [&lease]);
+            let requests = requests_afterwards(tenure, [&lease]);
             let text = if global.quiet {
                 String::new()
             } else {

@@ -38,7 +38,7 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
             .map(|(lease, _)| lease)
     };
     let leases: Vec<&Lease> = standing().collect();
-    let asked = ask::requests(&tenure, leases.iter().copied());
+    let asked = ask::requests(&tenure, leases.iter().copied())?;
     let data = json!({
         "reservations": standing().map(|lease| ReservationJson::new(now, lease)).collect::<Vec<_>>(),
         "waiting": reservations.waiters().iter().map(WaiterJson::from).collect::<Vec<_>>(),
@@ -94,7 +94,7 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
         targets.push(tree.target(Path::new(path))?);
     }
     let me = context::caller(global)?;
-    let project = context::find_project().unwrap_or_default();
+    let project = context::project_of(global)?;
     let require = context::config(project.as_ref())?.guard.require;
     let reservations = read(global, &targets)?;
     let is_own = |target: &Target| {

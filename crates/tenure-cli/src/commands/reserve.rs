@@ -105,7 +105,7 @@ pub(crate) fn work_tree(global: &Global) -> Result<WorkTree, Failure> {
     let start = context::start()?;
     let project = match context::chosen_url(global)? {
         None => Some(context::existing_project(&start)?),
-        Some(_) => context::find_project().unwrap_or_default(),
+        Some(_) => context::project_of(global)?,
     };
     WorkTree::find(&start, project.as_ref())?.ok_or_else(|| {
         let message = format!(
@@ -204,7 +204,7 @@ fn extend(global: &Global, reserve: &Reserve) -> Result<Answer, Failure> {
         let paths = words::asked_mode(&lease.mode);
         format!("{paths} is yours {}", words::lasts(&now, lease))
     };
-    let asked = ask::requests(&tenure, &extended);
+    let asked = ask::requests_afterwards(&tenure, &extended);
     let leases: Vec<&Lease> = extended.iter().collect();
     let told = |event| ask::told_with_paths(event, &leases);
     let text = if global.quiet {

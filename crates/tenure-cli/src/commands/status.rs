@@ -48,6 +48,7 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
             store: store.url.to_string(),
             held: 0,
             waiting: 0,
+            error: store.error.as_ref().map(ToString::to_string),
         };
         for lock in &store.locks {
             count.waiting += lock.queue.len();
@@ -98,6 +99,8 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         let text = format!("{count} of other tools; see tenure locks list --all");
         lines.push(line("", text));
     }
+    let left_out = overview.left_out.iter().cloned();
+    lines.extend(left_out.map(|what| line("Left out:", what)));
     if place.project.is_some() {
         lines.push(line("Daemon:", daemon.clone()));
     }
@@ -149,6 +152,7 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         waiting_for: wanted,
         stores,
         foreign: overview.foreign.len(),
+        left_out: overview.left_out.clone(),
         problems,
         notes,
     };

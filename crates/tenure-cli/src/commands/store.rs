@@ -67,16 +67,16 @@ fn look_inside(tenure: &Tenure, found: &mut StoreCheckJson) -> Result<(), TaskEr
     let keys = tenure.store().list(call_deadline())?;
     found.held = count(keys.iter().filter(|key| !key.leases.is_empty()).count());
     found.waiting = count(keys.iter().map(|key| key.queue.len()).sum());
-    let events = tenure
-        .store()
-        .history(&HistoryQuery::default(), call_deadline());
-    found.events = events.ok().and_then(|events| count(events.len()));
     // Not every store keeps tasks.
     if let Ok(tasks) = tenure.tasks() {
         let all = tasks.tasks(&TaskQuery::default(), call_deadline())?;
         found.tasks = count(all.len());
         found.sections = count(tasks.sections(call_deadline())?.len());
     }
+    let events = tenure
+        .store()
+        .history(&HistoryQuery::default(), call_deadline())?;
+    found.events = count(events.len());
     Ok(())
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
         .and_then(|age| now.checked_sub(age).ok())
         .unwrap_or(Timestamp::UNIX_EPOCH);
     let mut lanes: Vec<Lane> = Vec::new();
-    let mut left_out = Vec::new();
+    let mut left_out = overview.left_out.clone();
     for store in &overview.stores {
         // The whole history: a grant of long ago may not have ended.
         let Some(tenure) = store.tenure.as_ref().filter(|_| store.error.is_none()) else {

@@ -44,7 +44,7 @@ pub(crate) fn watch(global: &Global, asked: &Watch) -> Result<Answer, Failure> {
     let chosen = context::chosen_url(global)?;
     let project = match &chosen {
         // A store that is named needs no project.
-        Some(_) => context::find_project().unwrap_or_default(),
+        Some(_) => context::project_of(global)?,
         None => Some(context::existing_project(&context::start()?)?),
     };
     let config: Config = context::config(project.as_ref())?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tenure::wire::WhyJson;
 use tenure::{BadPath, StoreUrl, WorkTree, call_deadline};
 use tenure_core::path_set::PathSet;
-use tenure_core::{Key, Mode, PathPattern, Task, TaskError, TaskStore};
+use tenure_core::{Key, KeyKind, Mode, PathPattern, Task, TaskError, TaskStore};
 use tenure_view::overview::lock_path;
 use tenure_view::waits::Waits;
 use tenure_view::{ForeignLock, Overview};
@@ -56,12 +56,8 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
         commands: Vec::new(),
         seen: HashSet::new(),
     };
-    for store in &overview.stores {
-        if let Some(error) = &store.error {
-            let line = format!("{} can't be read: {error}", store.url);
-            chain.lines.push(line);
-        }
-    }
+    let unread = unread(&overview, &keys);
+    chain.lines.extend(unread.iter().cloned());
     if let Some((tasks, task)) = &found {
         chain.about(&**tasks, task);
     }
@@ -88,13 +84,20 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
     for lock in overview.foreign.iter().filter(is_it) {
         chain.foreign(lock);
     }
-    let is_free = chain.links.is_empty();
+    let is_free = chain.links.is_empty() && unread.is_empty();
     let is_blocked = found.as_ref().is_some_and(|(_, task)| task.blockers > 0);
-    if is_free && !is_blocked {
+    if chain.links.is_empty() && !is_blocked {
         match (
             wanted.filter(|paths| paths.is_meant),
             keys.into_iter().next(),
         ) {
+            // A name that is neither a key nor anything else is refused as everywhere.
+            (None, None) => {
+                Key::parse(what)?;
+            }
+            _ if !is_free => chain.lines.push(format!(
+                "Nobody is seen to hold {what}, but it may be held there."
+            )),
             (Some(paths), _) => {
                 let shown = paths.mode.paths().map(ToString::to_string);
                 let shown = shown.filter(|paths| *paths != EVERYTHING);
@@ -103,10 +106,6 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
                     .lines
                     .push(format!("{shown} is free: no holder has reserved it."));
                 chain.offer("tenure reserve", what, "");
-            }
-            // A name that is neither a key nor anything else is refused as everywhere.
-            (None, None) => {
-                Key::parse(what)?;
             }
             (None, Some(key)) => chain.free(&key),
         }
@@ -127,10 +126,25 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
     let data = WhyJson {
         asked: what.to_owned(),
         free: is_free,
+        unread,
         chain: chain.links,
         commands,
     };
     Ok(Answer::new(data, lines.join("\n")))
+}
+
+/// What could not be looked at where these keys may be held, as sentences.
+fn unread(overview: &Overview, keys: &[Key]) -> Vec<String> {
+    let stores = overview.stores.iter();
+    let stores = stores.filter_map(|store| {
+        let error = store.error.as_ref()?;
+        Some(format!("{} can't be read: {error}", store.url))
+    });
+    // In what is left out there may be ledgers, but no other store.
+    let is_of_ledger = |key: &Key| matches!(key.kind(), KeyKind::Node(_));
+    let left_out = overview.left_out.iter().cloned();
+    let left_out = left_out.filter(|_| keys.iter().any(is_of_ledger));
+    stores.chain(left_out).collect()
 }
 
 /// A task, and the tasks that it is one of.

@@ -1,10 +1,11 @@
 //! Databases: damage, a log that grew, permissions, and what killed processes left.
 
-use std::fs;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tenure::StoreUrl;
+use tenure_host::files::look;
 use tenure_sqlite::Checked;
 
 use super::{Extent, Finding, Remedy};
@@ -52,7 +53,7 @@ pub(super) fn examine(
         }
     }
     let log = beside(path, "-wal");
-    if let Ok(at) = fs::metadata(&log)
+    if let Some(at) = at(url, &log, found)
         && at.len() > LONG_LOG
     {
         let file = (at.dev(), at.ino());
@@ -78,13 +79,13 @@ pub(super) fn examine(
 
 /// The log and its index must be as writable for the group as the database is.
 fn permissions(url: &StoreUrl, path: &Path, found: &mut Vec<Finding>) {
-    let Ok(database) = fs::metadata(path) else {
+    let Some(database) = at(url, path, found) else {
         return;
     };
     let writers = database.mode() & 0o060;
     for end in ["-wal", "-shm"] {
         let file = beside(path, end);
-        let Ok(at) = fs::metadata(&file) else {
+        let Some(at) = at(url, &file, found) else {
             continue;
         };
         if at.mode() & writers != writers || (writers != 0 && at.gid() != database.gid()) {
@@ -106,6 +107,15 @@ fn permissions(url: &StoreUrl, path: &Path, found: &mut Vec<Finding>) {
             );
         }
     }
+}
+
+/// What is at a path; `None` if nothing is, or if it can't be looked at, which is reported.
+fn at(url: &StoreUrl, path: &Path, found: &mut Vec<Finding>) -> Option<Metadata> {
+    look::at(path).unwrap_or_else(|error| {
+        let what = format!("{} can't be examined", path.display());
+        found.push(Finding::unexamined(what, &error).store(url));
+        None
+    })
 }
 
 fn beside(path: &Path, end: &str) -> PathBuf {

@@ -1,13 +1,14 @@
 //! The file systems of the project, tried out; who may write there; and temporary files that killed processes left.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, Mode, OFlags};
 use tenure::{Project, StoreUrl};
-use tenure_host::files::beneath;
+use tenure_host::files::{beneath, look};
 use tenure_host::identity;
 use tenure_host::record_lock::{RecordLocks, try_record_lock};
 
@@ -21,7 +22,16 @@ const LARGEST: u64 = 1 << 20;
 pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
     let folders = folders(project, overview);
     for folder in &folders {
-        found.extend(try_lock(folder));
+        match Lockable::at(folder) {
+            Some(lockable) => found.extend(try_lock(folder, lockable)),
+            // A folder that is not made yet.
+            None if matches!(look::at(folder), Ok(None)) => {}
+            None => {
+                let what = format!("whether locks hold in {} can't be tried", folder.display());
+                let why = "nothing in it can be opened or made by this user";
+                found.push(Finding::unexamined(what, &why));
+            }
+        }
         if let Some(kind) = shared_file_system(folder) {
             found.push(
                 Finding::note(
@@ -56,7 +66,7 @@ fn folders(project: &Project, overview: &Overview) -> Vec<PathBuf> {
             }
             StoreUrl::Etcd(_) | StoreUrl::Memory => None,
         };
-        if let Some(folder) = folder.filter(|folder| folder.is_dir())
+        if let Some(folder) = folder.filter(|folder| look::may_be_folder(folder))
             && !devices.contains(&device(folder))
         {
             devices.push(device(folder));
@@ -110,12 +120,12 @@ impl Lockable {
 
 /// Tries whether a kernel lock keeps a second one out: `flock`, which tenure uses, and then a record lock, which SQLite
 /// uses.
-fn try_lock(folder: &Path) -> Option<Finding> {
+fn try_lock(folder: &Path, on: Lockable) -> Option<Finding> {
     let Lockable {
         first,
         second,
         is_writable,
-    } = Lockable::at(folder)?;
+    } = on;
     let is_folder = first.metadata().is_ok_and(|at| at.is_dir());
     let failed = |why: String| {
         Finding::problem(
@@ -175,10 +185,16 @@ fn read_only(folders: &[PathBuf], found: &mut Vec<Finding>) {
         if rustix::fs::access(folder, Access::WRITE_OK).is_ok() {
             continue;
         }
-        let Ok(at) = fs::metadata(folder) else {
-            continue;
-        };
         let shown = folder.display();
+        let at = match look::at(folder) {
+            Ok(Some(at)) => at,
+            Ok(None) => continue,
+            Err(error) => {
+                let what = format!("whether this user can write in {shown} can't be told");
+                found.push(Finding::unexamined(what, &error));
+                continue;
+            }
+        };
         found.push(
             Finding::note(
                 "read_only",
@@ -271,7 +287,19 @@ fn leftovers(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
 
 /// Hooks that the repository's settings name and that do not exist.
 fn hooks(root: &Path, found: &mut Vec<Finding>) {
-    let text = beneath::read_following(&root.join(".git/config"), LARGEST).unwrap_or_default();
+    let config = root.join(".git/config");
+    let text = match beneath::read_following(&config, LARGEST) {
+        Ok(text) => text,
+        // There is no repository, or this is a linked worktree.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return;
+        }
+        Err(error) => {
+            let what = format!("{} can't be read", config.display());
+            found.push(Finding::unexamined(what, &error));
+            return;
+        }
+    };
     let text = String::from_utf8_lossy(&text);
     let setting = text.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;
@@ -281,7 +309,7 @@ fn hooks(root: &Path, found: &mut Vec<Finding>) {
     });
     if let Some(hooks) = setting
         && !hooks.starts_with('~')
-        && !root.join(&hooks).is_dir()
+        && !look::may_be_folder(&root.join(&hooks))
     {
         found.push(
             Finding::problem(
@@ -318,8 +346,9 @@ mod tests {
     #[test]
     fn a_lock_is_tried_on_a_file_and_on_a_folder() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(try_lock(dir.path()), None);
+        let tried = || try_lock(dir.path(), Lockable::at(dir.path()).unwrap());
+        assert_eq!(tried(), None);
         fs::write(dir.path().join(".gitignore"), "*").unwrap();
-        assert_eq!(try_lock(dir.path()), None);
+        assert_eq!(tried(), None);
     }
 }

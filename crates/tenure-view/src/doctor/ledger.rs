@@ -3,18 +3,32 @@
 use std::path::Path;
 
 use tenure::StoreUrl;
+use tenure_core::StoreError;
 use tenure_ledger::{Access, Ledger, Options, Severity as LedgerSeverity};
 
 use super::{Extent, Finding, Remedy, Severity};
 
-pub(super) fn examine(url: &StoreUrl, root: &Path, extent: Extent, found: &mut Vec<Finding>) {
+/// `is_read` tells whether its claims could be read.
+pub(super) fn examine(
+    url: &StoreUrl,
+    root: &Path,
+    is_read: bool,
+    extent: Extent,
+    found: &mut Vec<Finding>,
+) {
     let options = Options {
         access: Access::ReadOnly,
         ..Options::default()
     };
-    let Ok(ledger) = Ledger::open(root, options) else {
-        // Reported as a store that can't be read.
-        return;
+    let ledger = match Ledger::open(root, options) {
+        Ok(ledger) => ledger,
+        Err(error) => {
+            // Otherwise it is reported as a store that can't be read.
+            if is_read {
+                found.push(unchecked(url, root, &error));
+            }
+            return;
+        }
     };
     let lock = ledger.locked_by();
     if let Some(lock) = lock.filter(|lock| lock.dead) {
@@ -35,11 +49,7 @@ pub(super) fn examine(url: &StoreUrl, root: &Path, extent: Extent, found: &mut V
     let verified = match ledger.verify() {
         Ok(verified) => verified,
         Err(error) => {
-            found.push(
-                Finding::problem("ledger", format!("{} can't be checked", root.display()))
-                    .store(url)
-                    .seen(error.to_string()),
-            );
+            found.push(unchecked(url, root, &error));
             return;
         }
     };
@@ -78,4 +88,10 @@ pub(super) fn examine(url: &StoreUrl, root: &Path, extent: Extent, found: &mut V
                 .remedy(Remedy::VerifyLedger(root.to_owned())),
         );
     }
+}
+
+fn unchecked(url: &StoreUrl, root: &Path, error: &StoreError) -> Finding {
+    Finding::problem("ledger", format!("{} can't be checked", root.display()))
+        .store(url)
+        .seen(error.to_string())
 }

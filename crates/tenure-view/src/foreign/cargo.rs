@@ -1,45 +1,36 @@
 //! cargo's target lock: a kernel lock on a file that stays. The file is a lock only while a process has it locked.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
 use crate::processes::Processes;
+use crate::scan;
+
+/// What is looked for.
+const WHAT: &str = "locks of cargo";
 
 /// The names of the files, in the folder of a profile.
 const NAMES: [&str; 3] = [".cargo-lock", ".cargo-build-lock", ".cargo-artifact-lock"];
 
-/// How many entries of a folder are looked at.
-const MOST_ENTRIES: usize = 256;
-
 /// The files that may be locked: `target/debug/.cargo-lock`, `target/TRIPLE/release/.cargo-lock`.
-pub(super) fn candidates(root: &Path, found: &mut Vec<Candidate>) {
+pub(super) fn candidates(root: &Path, found: &mut Vec<Candidate>, left_out: &mut Vec<String>) {
     let set = std::env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty());
     let set = set.map(|dir| root.join(dir));
     let target = set.unwrap_or_else(|| root.join("target"));
-    for folder in folders(&target) {
+    for folder in scan::folders(&target, WHAT, left_out) {
         let before = found.len();
-        in_profile(&folder, found);
+        in_profile(&folder, found, left_out);
         if found.len() == before {
-            for profile in folders(&folder) {
-                in_profile(&profile, found);
+            for profile in scan::folders(&folder, WHAT, left_out) {
+                in_profile(&profile, found, left_out);
             }
         }
     }
 }
 
-fn in_profile(folder: &Path, found: &mut Vec<Candidate>) {
-    let at = NAMES.map(|name| Candidate::at(Tool::Cargo, folder.join(name)));
+fn in_profile(folder: &Path, found: &mut Vec<Candidate>, left_out: &mut Vec<String>) {
+    let at = NAMES.map(|name| Candidate::at(Tool::Cargo, folder.join(name), left_out));
     found.extend(at.into_iter().flatten());
-}
-
-fn folders(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .take(MOST_ENTRIES)
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect()
 }
 
 /// `None` if no process has it locked.

@@ -1,11 +1,12 @@
 //! git's lock files. git creates `X.lock`, writes the new content of `X` into it and renames it; or removes it.
 //! Meanwhile it may have closed the file, for example while an editor or a hook runs.
 
-use std::fs::{self, DirEntry};
+use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tenure_host::files::beneath::read_following;
+use tenure_host::files::look;
 
 use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
 use crate::processes::{Processes, Seen};
@@ -32,11 +33,25 @@ pub(super) struct Repository {
 impl Repository {
     /// The repository that a folder is in.
     pub(super) fn of(root: &Path, left_out: &mut Vec<String>) -> Option<Self> {
-        let (top, own) = root
-            .ancestors()
-            .find_map(|folder| Some((folder, git_folder(folder)?)))?;
-        let common = text_of(&own.join("commondir"))
-            .map_or_else(|_| own.clone(), |to| own.join(to.trim_end()));
+        let mut above = root.ancestors();
+        let found = above.find_map(|folder| Some((folder, git_folder(folder).transpose()?)));
+        let (top, own) = match found? {
+            (top, Ok(own)) => (top, own),
+            (_, Err(error)) => {
+                left_out.push(format!("{error}: locks of git were not looked for"));
+                return None;
+            }
+        };
+        let common = match text_of(&own.join("commondir")) {
+            Ok(Some(to)) => own.join(to.trim_end()),
+            Ok(None) => own.clone(),
+            Err(error) => {
+                left_out.push(format!(
+                    "{error}: locks of its repository were not looked for"
+                ));
+                own.clone()
+            }
+        };
         let common = common.canonicalize().unwrap_or(common);
         let own = own.canonicalize().unwrap_or(own);
         let mut repository = Self {
@@ -48,10 +63,14 @@ impl Repository {
             repository.folders.push(own);
         }
         for worktree in subfolders(&common.join("worktrees"), left_out) {
-            if let Ok(link) = text_of(&worktree.join("gitdir"))
-                && let Some(place) = Path::new(link.trim_end()).parent()
-            {
-                repository.places.push(place.to_owned());
+            match text_of(&worktree.join("gitdir")) {
+                Ok(link) => {
+                    let link = link.as_ref().map(|link| Path::new(link.trim_end()));
+                    let place = link.and_then(Path::parent);
+                    repository.places.extend(place.map(Path::to_owned));
+                }
+                // It may be anywhere.
+                Err(_) => repository.places.push(PathBuf::from("/")),
             }
             if !repository.folders.contains(&worktree) {
                 repository.folders.push(worktree);
@@ -59,7 +78,10 @@ impl Repository {
         }
         let folders = &mut repository.folders;
         modules(&common.join("modules"), DEEPEST, folders, left_out);
-        repository.folders.extend(unabsorbed(top));
+        match unabsorbed(top) {
+            Ok(more) => folders.extend(more),
+            Err(error) => left_out.push(format!("{error}: locks of submodules may be missing")),
+        }
         Some(repository)
     }
 
@@ -74,20 +96,20 @@ impl Repository {
                 "reftable/tables.list.lock",
                 "info/sparse-checkout.lock",
             ];
-            found.extend(
-                more.iter()
-                    .filter_map(|name| Candidate::at(Tool::Git, folder.join(name))),
-            );
-            found.extend(
-                scan::entries(folder, "locks", left_out)
-                    .iter()
-                    .map(DirEntry::path)
-                    .filter(|path| is_lock(path))
-                    .filter_map(|path| Candidate::at(Tool::Git, path)),
-            );
-            found.extend(Candidate::at(Tool::PidFile, folder.join("gc.pid")));
+            let entries = scan::entries(folder, "locks", left_out);
+            let locks = entries.iter().map(DirEntry::path);
+            let locks = locks.filter(|path| is_lock(path));
+            let more = more.iter().map(|name| folder.join(name));
+            for path in more.chain(locks) {
+                found.extend(Candidate::at(Tool::Git, path, left_out));
+            }
+            found.extend(Candidate::at(
+                Tool::PidFile,
+                folder.join("gc.pid"),
+                left_out,
+            ));
             let mut left = MOST_REFS;
-            refs(&folder.join("refs"), &mut left, found);
+            refs(&folder.join("refs"), &mut left, found, left_out);
             if left == 0 {
                 left_out.push(format!(
                     "{} has more than {MOST_REFS} entries: locks beyond them were not looked for",
@@ -110,25 +132,28 @@ impl Repository {
 }
 
 /// The git folder of a worktree or of a bare repository.
-fn git_folder(folder: &Path) -> Option<PathBuf> {
+fn git_folder(folder: &Path) -> io::Result<Option<PathBuf>> {
     let link = folder.join(".git");
-    if link.is_dir() {
-        return Some(link);
+    if look::is_folder(&link)? {
+        return Ok(Some(link));
     }
-    if let Ok(text) = text_of(&link) {
-        let to = text.strip_prefix("gitdir:")?.trim();
-        return Some(folder.join(to));
+    if let Some(text) = text_of(&link)? {
+        let to = text.strip_prefix("gitdir:");
+        return Ok(to.map(|to| folder.join(to.trim())));
     }
-    let is_bare = folder.join("HEAD").is_file()
-        && folder.join("objects").is_dir()
-        && folder.join("refs").is_dir();
-    is_bare.then(|| folder.to_owned())
+    let is_bare = look::is_file(&folder.join("HEAD"))?
+        && look::is_folder(&folder.join("objects"))?
+        && look::is_folder(&folder.join("refs"))?;
+    Ok(is_bare.then(|| folder.to_owned()))
 }
 
-/// A small text file of git's.
-fn text_of(path: &Path) -> io::Result<String> {
-    let bytes = read_following(path, LARGEST)?;
-    String::from_utf8(bytes).map_err(io::Error::other)
+/// A small text file of git's; `None` if it is not there.
+fn text_of(path: &Path) -> io::Result<Option<String>> {
+    match read_following(path, LARGEST) {
+        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(look::unreadable(path, &error)),
+    }
 }
 
 fn is_lock(path: &Path) -> bool {
@@ -137,17 +162,14 @@ fn is_lock(path: &Path) -> bool {
 
 /// The folders in a folder. A link is not followed, because it may lead back.
 fn subfolders(folder: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
-    let entries = scan::entries(folder, "git folders", left_out);
-    let is_folder = |entry: &&DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let folders = entries.iter().filter(is_folder).map(DirEntry::path);
-    let mut folders: Vec<PathBuf> = folders.collect();
+    let mut folders = scan::folders(folder, "git folders", left_out);
     folders.sort();
     folders
 }
 
 /// The git folders of submodules that have them in their own work tree, as older ones do.
-fn unabsorbed(top: &Path) -> Vec<PathBuf> {
-    let text = text_of(&top.join(".gitmodules")).unwrap_or_default();
+fn unabsorbed(top: &Path) -> io::Result<Vec<PathBuf>> {
+    let text = text_of(&top.join(".gitmodules"))?.unwrap_or_default();
     let paths = text.lines().filter_map(|line| {
         let (name, path) = line.split_once('=')?;
         (name.trim() == "path").then(|| path.trim().trim_matches('"'))
@@ -155,7 +177,9 @@ fn unabsorbed(top: &Path) -> Vec<PathBuf> {
     let folders = paths
         .take(MOST_ENTRIES)
         .map(|path| top.join(path).join(".git"));
-    folders.filter(|folder| folder.is_dir()).collect()
+    Ok(folders
+        .filter(|folder| look::may_be_folder(folder))
+        .collect())
 }
 
 /// The git folders of submodules, whose names may have slashes.
@@ -164,7 +188,7 @@ fn modules(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, left_out: &mut
         return;
     }
     for module in subfolders(folder, left_out) {
-        if module.join("HEAD").is_file() {
+        if look::may_be_there(&module.join("HEAD")) {
             let inner = module.join("modules");
             found.push(module);
             modules(&inner, depth - 1, found, left_out);
@@ -175,20 +199,22 @@ fn modules(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, left_out: &mut
 }
 
 /// The locks of refs, up to a number of entries.
-fn refs(folder: &Path, left: &mut usize, found: &mut Vec<Candidate>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn refs(folder: &Path, left: &mut usize, found: &mut Vec<Candidate>, left_out: &mut Vec<String>) {
+    let mut unread = Vec::new();
+    for entry in scan::read(folder, "locks", &mut unread) {
         if *left == 0 {
             return;
         }
         *left -= 1;
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => refs(&entry.path(), left, found),
+            Ok(kind) if kind.is_dir() => refs(&entry.path(), left, found, left_out),
             Ok(kind) if kind.is_file() && is_lock(&entry.path()) => {
-                found.extend(Candidate::at(Tool::Git, entry.path()));
+                found.extend(Candidate::at(Tool::Git, entry.path(), left_out));
             }
             _ => {}
         }
     }
+    left_out.append(&mut unread);
 }
 
 /// Whether it is a process of git: `git`, `git-remote-https`, and the like.
@@ -230,13 +256,13 @@ pub(super) fn judge(
         ForeignVerdict::Unknown(format!(
             "no git process is seen here, but {hidden} processes of its owner can't be examined by this user"
         ))
-    } else if Processes::all_visible() {
+    } else if processes.are_all() {
         ForeignVerdict::Dead(
             "no process has it open, and no git process works in this repository".to_owned(),
         )
     } else {
         ForeignVerdict::Unknown(
-            "no process in this container has it open and no git process works here, but processes outside can't be seen"
+            "no process that is seen here has it open and no git process works here, but not all processes can be seen"
                 .to_owned(),
         )
     };

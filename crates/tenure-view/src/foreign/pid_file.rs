@@ -23,7 +23,9 @@ pub(super) fn candidates(root: &Path, found: &mut Vec<Candidate>, left_out: &mut
             .into_iter()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|end| end == "pid"));
-        found.extend(files.filter_map(|path| Candidate::at(Tool::PidFile, path)));
+        for path in files {
+            found.extend(Candidate::at(Tool::PidFile, path, left_out));
+        }
     }
 }
 
@@ -58,11 +60,11 @@ pub(super) fn judge(
     match identity::start_time(pid) {
         Ok(None) => {
             let why = format!("pid {pid} has exited");
-            let verdict = if Processes::all_visible() {
+            let verdict = if processes.are_all() {
                 ForeignVerdict::Dead(why)
             } else {
                 ForeignVerdict::Unknown(format!(
-                    "no process in this container has pid {pid}, but processes outside can't be seen"
+                    "no process that is seen here has pid {pid}, but not all processes can be seen"
                 ))
             };
             (verdict, named(None))

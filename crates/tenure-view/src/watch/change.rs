@@ -102,6 +102,8 @@ pub enum Change {
     StoreGone(StoreUrl),
     /// The daemon started, stopped, or skips its cycles.
     Daemon(String),
+    /// Something could not be looked at, as a sentence.
+    LeftOut(String),
 }
 
 /// A state, in a form that can be compared.
@@ -110,6 +112,7 @@ pub struct Index {
     stores: Vec<(StoreUrl, StoreIndex)>,
     foreign: BTreeMap<PathBuf, &'static str>,
     daemon: String,
+    left_out: Vec<String>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -159,6 +162,7 @@ impl Index {
                 .map(|lock| (lock.path.clone(), lock.verdict.word()))
                 .collect(),
             daemon: daemon_in_words(feed.daemon()),
+            left_out: overview.left_out.clone(),
         }
     }
 
@@ -203,6 +207,9 @@ impl Index {
         if self.daemon != next.daemon {
             changes.push(Change::Daemon(next.daemon.clone()));
         }
+        let left_out = next.left_out.iter();
+        let new = left_out.filter(|what| !self.left_out.contains(what));
+        changes.extend(new.cloned().map(Change::LeftOut));
         (changes, next)
     }
 }

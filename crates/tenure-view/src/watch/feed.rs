@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tenure::{Config, HistoryQuery, Project, StoreUrl, call_deadline};
 use tenure_core::task::TaskQuery;
-use tenure_core::{Event, EventKind, Moment, Store, StoreError, Task};
+use tenure_core::{ErrorKind, Event, EventKind, Moment, Store, StoreError, Task, TaskError};
 use tenure_daemon::DaemonStatus;
 
 use super::change::Change;
@@ -118,11 +118,17 @@ impl Feed {
                 event: event.clone(),
             }));
             log.shorten();
-            let found = store.tenure.as_ref().and_then(|tenure| {
-                let found = tenure.tasks().ok()?;
-                found.tasks(&TaskQuery::default(), call_deadline()).ok()
-            });
-            tasks.extend(found.map(|found| (store.url.clone(), found)));
+            // A store without tasks has none to show.
+            let its = store.tenure.as_ref().and_then(|tenure| tenure.tasks().ok());
+            let its = its.map(|its| its.tasks(&TaskQuery::default(), call_deadline()));
+            match its.transpose() {
+                Ok(its) => tasks.extend(its.map(|its| (store.url.clone(), its))),
+                Err(TaskError::Store(error)) => store.error = Some(error),
+                Err(error) => {
+                    let error = StoreError::new(ErrorKind::Damaged, error.to_string());
+                    store.error = Some(error);
+                }
+            }
         }
         self.tasks = tasks;
         self.is_first = false;

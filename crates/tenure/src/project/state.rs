@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use tenure_core::{ErrorKind, StoreError};
 use tenure_host::files::atomic::{self, Put};
 use tenure_host::files::beneath;
+use tenure_host::files::look;
 use tenure_host::files::permissions::create_folder;
 
 use super::{DATABASE, Project};
@@ -63,7 +64,7 @@ pub(super) fn place(common: &Path, within: &Path) -> PathBuf {
 
 /// Whether a folder of a work tree other than its top may be a project with a state.
 pub(super) fn has_folders(common: &Path) -> bool {
-    common.join(STATE).join(AT).is_dir()
+    look::may_be_folder(&common.join(STATE).join(AT))
 }
 
 impl Project {
@@ -76,19 +77,24 @@ impl Project {
     /// The project's own store, which a command uses unless it is given another. It need not exist yet.
     pub fn store(&self) -> StoreUrl {
         let database = self.database();
-        StoreUrl::Sqlite(if database.is_file() {
+        StoreUrl::Sqlite(if self.has_database() {
             database
         } else {
             self.earlier_database().unwrap_or(database)
         })
     }
 
-    /// Whether the project has a store of its own already.
+    /// Whether the project has a store of its own already. One that can't be looked at is there: opening it tells why.
     pub fn has_store(&self) -> bool {
-        self.database().is_file() || self.earlier_database().is_some()
+        self.has_database() || self.earlier_database().is_some()
     }
 
-    pub(super) fn database(&self) -> PathBuf {
+    /// Whether there is something at the place of the database, or may be.
+    pub(super) fn has_database(&self) -> bool {
+        look::may_be_there(&self.database())
+    }
+
+    fn database(&self) -> PathBuf {
         self.state.join(DATABASE)
     }
 
@@ -100,8 +106,11 @@ impl Project {
     /// The database in `.tenure`, if it was not moved yet.
     fn earlier_database(&self) -> Option<PathBuf> {
         let path = self.folder().join(DATABASE);
-        let file = fs::symlink_metadata(&path).ok().filter(|_| self.is_apart());
-        file.filter(|file| !is_placeholder(file)).map(|_| path)
+        let is_one = || match look::link_at(&path) {
+            Ok(there) => there.is_some_and(|file| !is_placeholder(&file)),
+            Err(_) => true,
+        };
+        (self.is_apart() && is_one()).then_some(path)
     }
 
     /// Creates the folder of the state if it does not exist, and brings along what an earlier version kept in `.tenure`.
@@ -137,7 +146,7 @@ impl Project {
     /// Opens the project's own store for writing, with `open`. Makes it if it does not exist; and moves the database of
     /// an earlier version to its place if no process uses it.
     pub fn open_store(&self, config: Config, open: Open) -> Result<Tenure, StoreError> {
-        if self.is_apart() && !self.database().is_file() {
+        if self.is_apart() && !self.has_database() {
             self.settle()?;
         }
         self.read_store(config, open)

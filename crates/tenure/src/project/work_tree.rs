@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -57,7 +58,7 @@ pub struct WorkTree {
     tops: RefCell<HashMap<PathBuf, PathBuf>>,
     /// What each folder is without symbolic links, if it exists.
     folders: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
-    /// Whether the file system ignores case.
+    /// Whether the file system ignores case, if that was asked for.
     ignores_case: OnceCell<bool>,
     /// The names in each folder that was listed for that, by what they are in lower case.
     listed: RefCell<HashMap<PathBuf, HashMap<String, Vec<OsString>>>>,
@@ -104,7 +105,7 @@ impl WorkTree {
             }
         }
         let place = resolve(&path)?;
-        let found = Found::at(&place).unwrap_or(Found::Nothing);
+        let found = Found::at(&place).map_err(|error| not_looked_at(&place, error))?;
         Ok((place, found))
     }
 
@@ -133,10 +134,11 @@ impl WorkTree {
             root
         });
         match resolved.strip_prefix(&root) {
-            Ok(inside) if root == self.root || shares_repository(&root, &self.root) => Ok(self
-                .in_its_case(&root, inside)
-                .to_string_lossy()
-                .into_owned()),
+            Ok(inside) if root == self.root || self.shares_repository(&root)? => {
+                let inside = self.in_its_case(&root, inside);
+                let inside = inside.map_err(|error| not_looked_at(&resolved, error))?;
+                Ok(inside.to_string_lossy().into_owned())
+            }
             _ => Err(BadPath::Outside {
                 path: resolved,
                 root: self.root.clone(),
@@ -144,18 +146,42 @@ impl WorkTree {
         }
     }
 
+    /// Whether another work tree belongs to the same repository.
+    fn shares_repository(&self, other: &Path) -> Result<bool, BadPath> {
+        let shared = |folder: &Path| match top(folder) {
+            Ok(Top::Linked(shared)) => shared.path().canonicalize().map(Some),
+            Ok(Top::Own(_)) => Ok(Some(folder.to_owned())),
+            Ok(Top::No) => Ok(None),
+            Err(error) => Err(io::Error::other(error)),
+        };
+        let shared = |folder| shared(folder).map_err(|error| not_looked_at(folder, error));
+        let other = shared(other)?;
+        Ok(other.is_some() && other == shared(&self.root)?)
+    }
+
     /// A path as the folders list it, where case is ignored. What is not there stays as it is.
-    fn in_its_case<'a>(&self, root: &Path, path: &'a Path) -> Cow<'a, Path> {
-        if !*self.ignores_case.get_or_init(|| ignores_case(&self.root)) {
-            return Cow::Borrowed(path);
+    fn in_its_case<'a>(&self, root: &Path, path: &'a Path) -> io::Result<Cow<'a, Path>> {
+        let ignores_case = match self.ignores_case.get() {
+            Some(known) => *known,
+            None => {
+                let found = ignores_case(&self.root)?;
+                *self.ignores_case.get_or_init(|| found)
+            }
+        };
+        if !ignores_case {
+            return Ok(Cow::Borrowed(path));
         }
         let mut listed = self.listed.borrow_mut();
         let mut found = PathBuf::new();
         for name in path {
             let folder = root.join(&found);
-            let names = listed
-                .entry(folder)
-                .or_insert_with_key(|folder| names(folder));
+            let names = match listed.entry(folder) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let names = names(new.key())?;
+                    new.insert(names)
+                }
+            };
             let alike = names.get(&name.to_string_lossy().to_lowercase());
             let alike = alike.map(Vec::as_slice).unwrap_or_default();
             match alike.first() {
@@ -163,7 +189,7 @@ impl WorkTree {
                 _ => found.push(name),
             }
         }
-        Cow::Owned(found)
+        Ok(Cow::Owned(found))
     }
 
     /// The pattern that a caller gave, and the path of every link that it is the name of: who has reserved a file by a
@@ -177,8 +203,19 @@ impl WorkTree {
                 break;
             };
             let link = resolve(folder)?.join(name);
-            let Ok(target) = fs::read_link(&link) else {
-                break;
+            let target = match fs::read_link(&link) {
+                Ok(target) => target,
+                // It is no link, or no name that a file can have.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename
+                    ) =>
+                {
+                    break;
+                }
+                Err(error) if is_nothing(&error) => break,
+                Err(error) => return Err(not_looked_at(&link, error)),
             };
             next = link.parent().map(|folder| folder.join(target));
             match self.name_of(link) {
@@ -280,7 +317,7 @@ impl Found {
             Ok(there) if there.is_dir() => Ok(Self::Folder),
             Ok(there) if there.is_symlink() => Ok(Self::Link),
             Ok(_) => Ok(Self::File),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Nothing),
+            Err(error) if is_nothing(&error) => Ok(Self::Nothing),
             Err(error) => Err(error),
         }
     }
@@ -325,14 +362,18 @@ impl Target {
 }
 
 /// The names in a folder, by what they are in lower case.
-fn names(folder: &Path) -> HashMap<String, Vec<OsString>> {
+fn names(folder: &Path) -> io::Result<HashMap<String, Vec<OsString>>> {
     let mut names: HashMap<String, Vec<OsString>> = HashMap::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
+    let entries = match fs::read_dir(folder) {
+        Err(error) if is_nothing(&error) => return Ok(names),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
         let lower = name.to_string_lossy().to_lowercase();
         names.entry(lower).or_default().push(name);
     }
-    names
+    Ok(names)
 }
 
 /// Whether a name that does not exist is that of a file: it has an extension, and no `/` at the end.
@@ -354,14 +395,18 @@ fn top_of(folder: &Path, limit: Option<&Path>) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// Whether two work trees belong to one repository.
-fn shares_repository(one: &Path, other: &Path) -> bool {
-    let shared = |folder: &Path| match top(folder) {
-        Ok(Top::Linked(shared)) => shared.path().canonicalize().ok(),
-        Ok(Top::Own(_)) => Some(folder.to_owned()),
-        Ok(Top::No) | Err(_) => None,
-    };
-    shared(one).is_some_and(|one| Some(one) == shared(other))
+/// Whether nothing is at a path: the name is missing, or a file is in the place of a folder.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// A path that can't be looked at.
+fn not_looked_at(path: &Path, error: io::Error) -> BadPath {
+    let path = path.to_owned();
+    BadPath::Io { path, error }
 }
 
 /// How many links are followed, as in the kernel.
@@ -417,17 +462,8 @@ fn resolve_existing(path: &Path) -> Result<Resolved, BadPath> {
                 }
                 return Ok(Resolved::Whole(resolved));
             }
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) => {}
-            Err(error) => {
-                return Err(BadPath::Io {
-                    path: path.to_owned(),
-                    error,
-                });
-            }
+            Err(error) if is_nothing(&error) => {}
+            Err(error) => return Err(not_looked_at(path, error)),
         }
     }
     Ok(Resolved::Whole(path.to_owned()))

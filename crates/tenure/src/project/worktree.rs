@@ -3,8 +3,8 @@
 //! 1. Only git's own files are read, and only where `.git` is a file: no `git` process is started.
 //! 2. `GIT_DIR` and `GIT_COMMON_DIR` are ignored. Hooks set them, and a hook must find the same project as
 //!    the shell that started it.
-//! 3. A linked worktree whose repository can't be read is an error. Without the error, such a worktree would
-//!    get a store of its own, and no longer exclude the others.
+//! 3. A linked worktree whose repository can't be read is an error, and so is a `.git` that can't be looked at. Without
+//!    the error, such a worktree would get a store of its own, and no longer exclude the others.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,21 +13,35 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use tenure_host::files::beneath::read_following;
+use tenure_host::files::look;
 
 /// The largest file of git's that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// Why the project of a linked worktree can't be found.
+/// Why it can't be told which project a folder is in.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{} is a linked git worktree, and its project belongs to the main worktree, but {why}\n  {fix}, \
-     or name a store with --store or TENURE_STORE",
-    worktree.display()
-)]
-pub struct WorktreeError {
-    worktree: PathBuf,
-    why: String,
-    fix: &'static str,
+#[non_exhaustive]
+pub enum ProjectError {
+    /// The project of a linked worktree can't be found.
+    #[error(
+        "{} is a linked git worktree, and its project belongs to the main worktree, but {why}\n  {fix}, \
+         or name a store with --store or TENURE_STORE",
+        worktree.display()
+    )]
+    #[non_exhaustive]
+    Worktree {
+        /// The top of the worktree.
+        worktree: PathBuf,
+        /// What is wrong with its repository.
+        why: String,
+        /// What puts it right.
+        fix: &'static str,
+    },
+    /// Something that says which project it is can't be looked at.
+    #[error(
+        "it can't be told which project this is: {0}\n  make it accessible, or name a store with --store or TENURE_STORE"
+    )]
+    Unreadable(#[from] io::Error),
 }
 
 /// What a folder is to git.
@@ -76,18 +90,22 @@ impl Shared {
 }
 
 /// What a folder is to git.
-pub(super) fn top(folder: &Path) -> Result<Top, WorktreeError> {
+pub(super) fn top(folder: &Path) -> Result<Top, ProjectError> {
     let entry = folder.join(".git");
-    let git_dir = match fs::symlink_metadata(&entry) {
-        Err(_) => return Ok(Top::No),
-        Ok(found) if found.is_dir() => return Ok(Top::Own(Some(entry))),
-        Ok(found) if found.is_symlink() && entry.is_dir() => entry,
-        Ok(_) => match named_in(&entry, b"gitdir: ") {
+    let git_dir = match look::link_at(&entry) {
+        Ok(None) => return Ok(Top::No),
+        // Nothing is in a file.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Top::No),
+        Err(error) => return Err(error.into()),
+        Ok(Some(found)) if found.is_dir() => return Ok(Top::Own(Some(entry))),
+        Ok(Some(found)) if found.is_symlink() && look::is_folder(&entry)? => entry,
+        Ok(Some(_)) => match named_in(&entry, b"gitdir: ") {
             Ok(path) => folder.join(path),
-            Err(_) => return Ok(Top::Own(None)),
+            Err(error) if is_no_link(&error) => return Ok(Top::Own(None)),
+            Err(error) => return Err(look::unreadable(&entry, &error).into()),
         },
     };
-    let fail = |why: String, fix| WorktreeError {
+    let fail = |why: String, fix| ProjectError::Worktree {
         worktree: folder.to_owned(),
         why,
         fix,
@@ -102,7 +120,7 @@ pub(super) fn top(folder: &Path) -> Result<Top, WorktreeError> {
                     repair,
                 )
             })?;
-            shared(common).map(Top::Linked).ok_or_else(|| {
+            shared(common)?.map(Top::Linked).ok_or_else(|| {
                 let why =
                     "git does not record where the main worktree is (git init --separate-git-dir)";
                 fail(
@@ -112,42 +130,51 @@ pub(super) fn top(folder: &Path) -> Result<Top, WorktreeError> {
             })
         }
         // The folder around a bare repository and its worktrees.
-        Err(_) if git_dir.is_dir() => Ok(match (core(&git_dir), git_dir.canonicalize()) {
-            (Core { bare: true, .. }, Ok(common)) => Top::Linked(Shared::Bare(common)),
-            (_, common) => Top::Own(common.ok()),
-        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && look::is_folder(&git_dir)? => {
+            let common = git_dir.canonicalize()?;
+            Ok(match core(&git_dir)? {
+                Core { bare: true, .. } => Top::Linked(Shared::Bare(common)),
+                _ => Top::Own(Some(common)),
+            })
+        }
         Err(error) => {
             let parent = git_dir.parent().and_then(Path::file_name);
-            if parent != Some(OsStr::new("worktrees")) {
-                return Ok(Top::Own(None));
+            if parent == Some(OsStr::new("worktrees")) {
+                let why = format!(
+                    "its repository {} can't be read ({error})",
+                    git_dir.display()
+                );
+                return Err(fail(why, repair));
             }
-            let why = format!(
-                "its repository {} can't be read ({error})",
-                git_dir.display()
-            );
-            Err(fail(why, repair))
+            match error.kind() {
+                io::ErrorKind::NotFound => Ok(Top::Own(None)),
+                _ => Err(look::unreadable(&git_dir, &error).into()),
+            }
         }
     }
 }
 
 /// The place that the worktrees with this common directory share, if git records it.
-fn shared(common: PathBuf) -> Option<Shared> {
+fn shared(common: PathBuf) -> io::Result<Option<Shared>> {
     if common.file_name() == Some(OsStr::new(".git")) {
-        let main = common.parent()?.to_owned();
-        return Some(Shared::Main(main, common));
+        let main = common.parent().map(Path::to_owned);
+        return Ok(main.map(|main| Shared::Main(main, common)));
     }
-    match core(&common) {
+    Ok(match core(&common)? {
         // A submodule's repository is inside its superproject's.
         Core {
             worktree: Some(path),
             ..
         } => {
-            let main = common.join(path).canonicalize().ok()?;
+            let main = common.join(path);
+            let main = main
+                .canonicalize()
+                .map_err(|error| look::unreadable(&main, &error))?;
             Some(Shared::Main(main, common))
         }
         Core { bare: true, .. } => Some(Shared::Bare(common)),
         Core { .. } => None,
-    }
+    })
 }
 
 /// The folders of all linked worktrees that stand for `folder`: a folder of the main worktree, or the common directory
@@ -191,15 +218,25 @@ fn named_in(file: &Path, prefix: &[u8]) -> io::Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Whether git found that the file system of a work tree ignores case, when it made the repository.
-pub(super) fn ignores_case(root: &Path) -> bool {
+/// Whether a `.git` that was read, or leads to nothing, names no repository.
+fn is_no_link(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidData
+    )
+}
+
+/// Whether git found that the file system of a work tree ignores case, when it made the repository. Git itself can't use
+/// a worktree whose repository is gone.
+pub(super) fn ignores_case(root: &Path) -> io::Result<bool> {
     let common = match top(root) {
         Ok(
             Top::Own(Some(common)) | Top::Linked(Shared::Main(_, common) | Shared::Bare(common)),
         ) => common,
-        Ok(Top::Own(None) | Top::No) | Err(_) => return false,
+        Ok(Top::Own(None) | Top::No) | Err(ProjectError::Worktree { .. }) => return Ok(false),
+        Err(ProjectError::Unreadable(error)) => return Err(error),
     };
-    core(&common).ignore_case
+    Ok(core(&common)?.ignore_case)
 }
 
 /// What a repository's `config` says in its section `core`.
@@ -210,9 +247,14 @@ struct Core {
     ignore_case: bool,
 }
 
-fn core(common: &Path) -> Core {
+fn core(common: &Path) -> io::Result<Core> {
     let mut core = Core::default();
-    let text = read_following(&common.join("config"), LARGEST).unwrap_or_default();
+    let config = common.join("config");
+    let text = match read_following(&config, LARGEST) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(core),
+        Err(error) => return Err(look::unreadable(&config, &error)),
+    };
     let mut inside = false;
     for line in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii) {
         if line.starts_with(b"[") {
@@ -236,5 +278,5 @@ fn core(common: &Path) -> Core {
             core.worktree = Some(PathBuf::from(OsStr::from_bytes(path)));
         }
     }
-    core
+    Ok(core)
 }

@@ -19,6 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use tenure_core::{Epoch, HolderId, Process};
 use tenure_host::ancestors::ancestors;
 use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::look;
 use tenure_host::files::permissions::create_folder;
 use tenure_host::identity;
 
@@ -53,7 +54,7 @@ impl Sessions {
     }
 
     pub(super) fn exist(&self) -> bool {
-        self.0.is_dir()
+        look::may_be_there(&self.0)
     }
 
     /// Records that the process that runs this hook is one of this session.
@@ -89,7 +90,7 @@ impl Sessions {
     /// Forgets a session that has ended.
     pub fn forget(&self, holder: &HolderId) -> io::Result<()> {
         let of_session = |entry: &Entry| entry.holder == *holder;
-        for entry in self.entries().into_iter().filter(of_session) {
+        for entry in self.entries()?.into_iter().filter(of_session) {
             atomic::unlink(&entry.path)?;
         }
         Ok(())
@@ -97,7 +98,7 @@ impl Sessions {
 
     /// Removes what processes that have ended left.
     fn sweep(&self) {
-        for Entry { path, process, .. } in self.entries() {
+        for Entry { path, process, .. } in self.entries().into_iter().flatten() {
             let is_rebooted =
                 process.host == identity::host() && !process.boot.same(identity::boot());
             if is_rebooted || identity::has_ended(&process) {
@@ -109,8 +110,8 @@ impl Sessions {
 
     /// The sessions of the nearest of these processes that has one: the nearest session first, then that which was heard
     /// last.
-    pub(super) fn above(&self, processes: &[Process]) -> Vec<HolderId> {
-        let entries = self.entries();
+    pub(super) fn above(&self, processes: &[Process]) -> io::Result<Vec<HolderId>> {
+        let entries = self.entries()?;
         for process in processes {
             let is_it = |entry: &&Entry| {
                 entry.process.pid == process.pid
@@ -124,18 +125,25 @@ impl Sessions {
             };
             found.retain(|entry| entry.distance == nearest);
             found.sort_by_key(|entry| std::cmp::Reverse(entry.heard));
-            return found
-                .into_iter()
-                .map(|entry| entry.holder.clone())
-                .collect();
+            let holders = found.into_iter().map(|entry| entry.holder.clone());
+            return Ok(holders.collect());
         }
-        Vec::new()
+        Ok(Vec::new())
     }
 
     /// All of our user's files that can be understood.
-    fn entries(&self) -> Vec<Entry> {
-        let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
-        files.filter_map(|file| entry(file.path())).collect()
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        match fs::read_dir(&self.0) {
+            Ok(files) => {
+                for file in files {
+                    entries.extend(entry(file?.path()));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(look::unreadable(&self.0, &error)),
+        }
+        Ok(entries)
     }
 }
 

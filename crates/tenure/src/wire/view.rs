@@ -16,7 +16,7 @@ pub struct AllLocksJson {
     pub stores: Vec<StoreLocksJson>,
     /// The locks of other tools.
     pub foreign: Vec<ForeignLockJson>,
-    /// What was too large to be looked at as a whole, for people.
+    /// What was too large to be looked at as a whole, or could not be looked at, for people.
     pub left_out: Vec<String>,
 }
 
@@ -165,6 +165,8 @@ pub struct StatusJson {
     pub stores: Vec<StoreCountJson>,
     /// How many locks of other tools there are.
     pub foreign: usize,
+    /// What could not be looked at besides stores, as sentences.
+    pub left_out: Vec<String>,
     /// How many problems `tenure doctor` finds.
     pub problems: usize,
     /// How many notes it has.
@@ -181,6 +183,8 @@ pub struct StoreCountJson {
     pub held: usize,
     /// How many tickets there are.
     pub waiting: usize,
+    /// Why it can't be read, if it can't: then the numbers are 0.
+    pub error: Option<String>,
 }
 
 /// What keeps a key from the caller.
@@ -189,8 +193,10 @@ pub struct StoreCountJson {
 pub struct WhyJson {
     /// What was asked for.
     pub asked: String,
-    /// Whether nothing holds it.
+    /// Whether nothing holds it. Not while something is unread.
     pub free: bool,
+    /// Where it may be held, but could not be looked at, as sentences.
+    pub unread: Vec<String>,
     /// The locks in the way, and what their holders wait for in turn.
     pub chain: Vec<WhyLinkJson>,
     /// What can be done, as commands.
@@ -426,5 +432,12 @@ pub enum WatchLineJson {
         at: TimeJson,
         /// Its state, for people.
         state: String,
+    },
+    /// Something could not be looked at.
+    LeftOut {
+        /// When.
+        at: TimeJson,
+        /// What, as a sentence.
+        what: String,
     },
 }

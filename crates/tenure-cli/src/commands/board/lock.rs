@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tenure::wire::{BoardBusyJson, ErrorCode};
-use tenure::{Acquired, Guard, Project, StoreUrl, Tenure};
+use tenure::{Acquired, Guard, StoreUrl, Tenure};
 use tenure_board::{Board, Replaces, SaveError, SaveStep, Saved, save};
 use tenure_core::text::flat;
 use tenure_core::{Busy, Doubt, Released, Verdict};
@@ -78,9 +78,7 @@ impl BoardLock {
         command: &str,
     ) -> Result<Self, Failure> {
         let place = board.lock().map_err(|error| unusable(&error))?;
-        let start = context::start()?;
-        let project = Project::find(&start, context::home().as_deref()).unwrap_or_default();
-        let mut config = context::config(project.as_ref())?;
+        let mut config = context::config(context::project_if_found().as_ref())?;
         config.locking.poll_interval = config.locking.poll_interval.min(POLL);
         let place = Place::new(place);
         let tenure = Tenure::open(&place.url, config)?;

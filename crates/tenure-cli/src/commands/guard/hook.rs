@@ -139,7 +139,7 @@ fn record(global: &Global, scene: &Scene, is_new: bool) -> Result<(), Stop> {
     missing.retain(|missing| *missing != commit);
     let known = scene.record(known, &missing, How::Late)?;
     let known = scene.record(known, std::slice::from_ref(&commit), How::Commit)?;
-    if let Some(record) = known.get(&commit)
+    if let Some(record) = known.get(&commit)?
         && !record.against.is_empty()
     {
         remark(global, &refusal::against(&record));
@@ -155,7 +155,7 @@ fn push(global: &Global, scene: &Scene, remote: &str, input: &[u8]) -> Result<()
     }
     let known = scene.records.read()?;
     // What came from a remote was not made here.
-    let late = touched::not_on_remotes(&scene.git, known.missing(&families))?;
+    let late = touched::not_on_remotes(&scene.git, known.missing(&families)?)?;
     if !late.is_empty() {
         remark(global, &refusal::unseen(&late));
     }

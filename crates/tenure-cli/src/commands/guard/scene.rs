@@ -6,8 +6,8 @@ use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure, Who};
 use tenure_core::{ErrorKind, HolderId, StoreError};
 use tenure_guard::Git;
-use tenure_guard::judge::Reserved;
-use tenure_guard::recording::{RecordError, Recorder};
+use tenure_guard::judge::{GuardError, Reserved};
+use tenure_guard::recording::Recorder;
 use tenure_guard::records::{How, Known, Records};
 use tenure_guard::touched;
 
@@ -62,7 +62,7 @@ impl Scene {
         if known.is_empty() {
             return Ok((known, Vec::new()));
         }
-        let missing = known.missing(&touched::own_commits(&self.git, LOOK_BACK)?);
+        let missing = known.missing(&touched::own_commits(&self.git, LOOK_BACK)?)?;
         Ok((known, missing))
     }
 
@@ -96,11 +96,11 @@ impl Scene {
     }
 }
 
-impl From<RecordError> for Failure {
-    fn from(error: RecordError) -> Self {
+impl From<GuardError> for Failure {
+    fn from(error: GuardError) -> Self {
         match error {
-            RecordError::Git(error) => error.into(),
-            RecordError::Store(error) => error.into(),
+            GuardError::Git(error) => error.into(),
+            GuardError::Store(error) => error.into(),
             // Errors that a later version of the library adds.
             _ => Self::new(ErrorCode::Io, error.to_string()),
         }
@@ -121,7 +121,7 @@ fn me(global: &Global, project: Option<&Project>) -> Result<Who, Failure> {
         Some(name) => Some(name),
         None => pusher()?,
     };
-    Ok(Who::find(given, project))
+    Ok(Who::find(given, project)?)
 }
 
 /// The holder in the push option `tenure-holder`, in the hook of a server.

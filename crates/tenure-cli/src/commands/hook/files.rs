@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenure::wire::ErrorCode;
 use tenure::{BadPath, PathPattern, Project, WorkTree};
+use tenure_host::files::look;
 
 use crate::answer::Failure;
 use crate::words;
@@ -65,8 +66,11 @@ impl Files {
     }
 
     /// When a file was written last.
-    pub(super) fn written(&self, path: &str) -> Option<Timestamp> {
-        written(&self.tree.root().join(path))
+    pub(super) fn written(&self, path: &str) -> Result<Option<Timestamp>, Failure> {
+        Ok(match look::at(&self.tree.root().join(path))? {
+            Some(file) => Timestamp::try_from(file.modified()?).ok(),
+            None => None,
+        })
     }
 
     /// Whether a commit was made since, and the file was written before it. It costs no process.
@@ -75,7 +79,8 @@ impl Files {
             .git
             .as_ref()
             .and_then(|git| written(&git.join("logs/HEAD")));
-        let (Some(file), Some(head)) = (self.written(path), head) else {
+        // What can't be looked at is not taken for committed.
+        let (Ok(Some(file)), Some(head)) = (self.written(path), head) else {
             return false;
         };
         // A file that was reserved and not yet written is not committed, even if it was just before.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::{Project, StoreUrl, Tenure, Tie};
+use tenure::{StoreUrl, Tenure, Tie};
 use tenure_core::{Key, Reap, Reason, Released, Renewed, Verdict};
 use tenure_ledger::{LedgerStore, NodeId};
 
@@ -22,9 +22,7 @@ use tenure::wire::{
 };
 
 fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
-    let start = context::start()?;
-    let project = Project::find(&start, context::home().as_deref()).unwrap_or_default();
-    let config = context::config(project.as_ref())?;
+    let config = context::config(context::project_if_found().as_ref())?;
     let agent = context::named(global)?;
     let agent = agent.as_ref().map(|agent| agent.as_str());
     Ok(Tenure::open_ledger(&folder(place)?, agent, config)?)

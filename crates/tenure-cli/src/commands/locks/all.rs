@@ -62,10 +62,10 @@ pub(super) fn list(global: &Global) -> Result<Answer, Failure> {
         }
     }
     below.extend(overview.left_out.iter().cloned());
-    let mut text = if is_empty {
-        "No locks.".to_owned()
-    } else {
-        table.text()
+    let mut text = match (is_empty, below.is_empty()) {
+        (true, true) => "No locks.".to_owned(),
+        (true, false) => "No locks in what could be looked at.".to_owned(),
+        (false, _) => table.text(),
     };
     if !below.is_empty() {
         text.push_str("\n\n");
@@ -168,7 +168,7 @@ fn look_with(
     keys: Option<&[Key]>,
     config: impl FnOnce(Option<&Project>) -> Result<Config, Failure>,
 ) -> Result<(Place, Overview), Failure> {
-    let project = context::find_project().unwrap_or_default();
+    let project = context::project_of(global)?;
     let config = config(project.as_ref())?;
     let chosen = context::chosen_by(global, &config)?;
     let project = match (project, &chosen) {

@@ -7,7 +7,7 @@ use signal_hook::consts::SIGINT;
 use tenure::tasks::AnyTask;
 use tenure::{Acquired, Ask, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
 use tenure_core::task::{Shortage, TaskQuery};
-use tenure_core::{Busy, Key, KeyKind, Moment, Status, Task};
+use tenure_core::{Busy, Key, KeyKind, Moment, Status, Task, TaskError};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -226,6 +226,7 @@ fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
                 Ok(other) if other.status.is_done() => {}
                 Ok(other) => before.push(format!("{} ({})", words::title(&other), other.status)),
                 // It was deleted, or another program removed it.
+                Err(TaskError::Store(error)) => return Err(error.into()),
                 Err(_) => before.push(format!("{id} (not found)")),
             }
         }

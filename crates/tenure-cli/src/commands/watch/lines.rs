@@ -37,7 +37,7 @@ pub(super) fn follow(
             last_event: named.map_or(log.last, |(_, since)| *since),
         });
     }
-    // A store that can't be read is no change, but has to be said.
+    // What can't be read is no change, but has to be said.
     let views = feed.overview().stores.iter();
     changes.extend(views.filter_map(|view| {
         Some(Change::Store {
@@ -45,6 +45,8 @@ pub(super) fn follow(
             error: Some(view.error.as_ref()?.to_string()),
         })
     }));
+    let left_out = feed.overview().left_out.iter();
+    changes.extend(left_out.cloned().map(Change::LeftOut));
     let mut index = Index::of(&feed);
     loop {
         lines.extend(changes.iter().map(|change| json(feed.now(), change)));
@@ -268,6 +270,7 @@ fn told_now(
         Change::Store { store, error: None } => format!("{} can be read", name(store)),
         Change::StoreGone(store) => format!("{} is gone", name(store)),
         Change::Daemon(state) => format!("the daemon is {state}"),
+        Change::LeftOut(what) => what.clone(),
     }
 }
 
@@ -356,5 +359,6 @@ fn json(now: &Moment, change: &Change) -> WatchLineJson {
             store: store.to_string(),
         },
         Change::Daemon(state) => WatchLineJson::Daemon { at, state },
+        Change::LeftOut(what) => WatchLineJson::LeftOut { at, what },
     }
 }
