@@ -982,6 +982,7 @@ fn a_damaged_key_and_task_are_repaired_and_no_advice_names_etcdctl() {
     place.tenure("locks verify").exits(0);
     let said = place.tenure("doctor").exits(1);
     assert!(said.out.contains("repair/k/build/l/0"), "{said:?}");
+    assert!(said.out.contains(&tasks[0]), "{said:?}");
     let said = place.tenure("timeline").exits(0);
     assert!(said.out.contains("other"), "{said:?}");
     // It may be in use, so it stays until it is taken away.
@@ -1052,6 +1053,7 @@ fn an_event_that_can_not_be_understood_is_named_wherever_the_history_is_shown() 
         place.tenure("locks history build").exits(0).out,
         place.tenure("timeline").exits(0).out,
         place.tenure("locks verify").exits(1).err,
+        place.tenure("doctor").exits(1).out,
     ] {
         assert!(said.contains(&problem), "{said}");
     }

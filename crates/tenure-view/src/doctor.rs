@@ -17,6 +17,7 @@ mod disk;
 mod guard;
 mod leases;
 mod ledger;
+mod records;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -165,6 +166,9 @@ pub fn examine(project: Option<&Project>, overview: &Overview, extent: Extent) -
     let mut found = Vec::new();
     for store in &overview.stores {
         leases::examine(&overview.now, store, &mut found);
+        if extent == Extent::Whole {
+            records::examine(store, &mut found);
+        }
         match &store.url {
             StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) => {
                 let check = store.error.is_none().then_some(extent);

@@ -161,12 +161,11 @@ impl WorkTree {
 
     /// A path as the folders list it, where case is ignored. What is not there stays as it is.
     fn in_its_case<'a>(&self, root: &Path, path: &'a Path) -> io::Result<Cow<'a, Path>> {
-        let ignores_case = match self.ignores_case.get() {
-            Some(known) => *known,
-            None => {
-                let found = ignores_case(&self.root)?;
-                *self.ignores_case.get_or_init(|| found)
-            }
+        let ignores_case = if let Some(known) = self.ignores_case.get() {
+            *known
+        } else {
+            let found = ignores_case(&self.root)?;
+            *self.ignores_case.get_or_init(|| found)
         };
         if !ignores_case {
             return Ok(Cow::Borrowed(path));
