@@ -218,6 +218,24 @@ mod tests {
     }
 
     #[test]
+    fn changes_at_the_same_time_lose_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let memory = memory(place.path());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        memory.change("a", |old: Option<u32>| Some(old.unwrap_or_default() + 1));
+                    }
+                });
+            }
+        });
+        assert_eq!(memory.recall("a"), Some(200));
+        memory.change::<u32>("a", |_| None);
+        assert_eq!(memory.recall("a"), Some(200));
+    }
+
+    #[test]
     fn links_and_folders_that_others_may_write_are_not_used() {
         let place = tempfile::tempdir().unwrap();
         let (state, other) = (place.path().join("state"), place.path().join("other"));
