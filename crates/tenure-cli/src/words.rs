@@ -241,8 +241,11 @@ pub(crate) fn state(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
 
 /// When a lease ends.
 pub(crate) fn expiry(now: &Moment, lease: &Lease) -> String {
-    let end = lease.expires.as_ref();
-    end.map_or_else(|| NO_END.to_owned(), |end| time(end.shown(now)))
+    match (lease.end(now), &lease.expires) {
+        (Some(end), _) => time(end),
+        (None, Some(_)) => "unknown".to_owned(),
+        (None, None) => NO_END.to_owned(),
+    }
 }
 
 /// When a lease ends, in a sentence: "until ...".

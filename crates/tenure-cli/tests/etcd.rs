@@ -421,6 +421,46 @@ fn the_end_of_an_expired_lease_is_not_the_moment_of_looking() {
 }
 
 #[test]
+fn an_end_whose_time_is_not_known_is_not_invented() {
+    let (cluster, place) = (Etcd::shared(), Place::shared("unknown-end"));
+    place.tenure("acquire gone --as me --ttl 1h").exits(0);
+    place.tenure("acquire broken --as me --ttl 1h").exits(0);
+    cluster.etcdctl(&["put", "unknown-end/k/broken/l/0", "nonsense"]);
+    for key in ["gone", "broken"] {
+        cluster.etcdctl(&["del", &format!("unknown-end/k/{key}/a/0")]);
+        let shown = place.tenure(&format!("locks show {key}")).exits(0).out;
+        assert!(
+            shown.contains("it expired; when is not known") && !shown.contains("1970"),
+            "{shown}"
+        );
+        let json = place.tenure(&format!("locks show {key} --json")).exits(0);
+        assert_eq!(
+            json.json()["data"]["leases"][0]["expiresAt"],
+            serde_json::Value::Null,
+            "{json:?}"
+        );
+    }
+    let listed = place.tenure("timeline").exits(0).out;
+    assert!(!listed.contains("1970"), "{listed}");
+    place.tenure("locks cleanup").exits(0);
+    for key in ["gone", "broken"] {
+        let history = place.tenure(&format!("locks history {key}")).exits(0).out;
+        assert!(
+            history.contains("it expired; when is not known") && !history.contains("1970"),
+            "{history}"
+        );
+        let json = place
+            .tenure(&format!("locks history {key} --json"))
+            .exits(0);
+        let events = json.json()["data"]["events"].clone();
+        let events = events.as_array().unwrap();
+        let ended = events.iter().find(|event| event["evidence"].is_object());
+        let evidence = &ended.unwrap()["evidence"];
+        assert!(evidence["expiredAt"].is_null(), "{evidence}");
+    }
+}
+
+#[test]
 fn a_stopped_run_learns_that_its_lease_was_taken_over() {
     let place = Place::shared("stopped");
     let run = place.hold("run build --as sleeper --ttl 2s");

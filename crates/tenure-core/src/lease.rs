@@ -106,6 +106,12 @@ impl Lease {
         Some(self.heartbeat_at).filter(|at| *at != Self::UNKNOWN_TIME)
     }
 
+    /// When it ends, or ended, by the current wall clock, if it has an end and the record tells.
+    pub fn end(&self, now: &Moment) -> Option<Timestamp> {
+        let end = self.expires.as_ref()?.shown(now);
+        Some(end).filter(|at| *at != Self::UNKNOWN_TIME)
+    }
+
     /// The grant that this lease proves.
     pub fn grant(&self) -> Grant {
         Grant {

@@ -97,7 +97,7 @@ pub enum Evidence {
     },
     /// Its time to live has passed.
     TimeRanOut {
-        /// When it expired.
+        /// When it expired; [`Lease::UNKNOWN_TIME`] if the record does not tell. [`Evidence::expired_at`] is for output.
         expired_at: Timestamp,
     },
     /// It was ended by force.
@@ -107,6 +107,18 @@ pub enum Evidence {
         /// The reason that was given.
         reason: Option<String>,
     },
+}
+
+impl Evidence {
+    /// When the time of the lease ran out, if it did and the record tells.
+    pub fn expired_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::TimeRanOut { expired_at } => {
+                Some(*expired_at).filter(|at| *at != Lease::UNKNOWN_TIME)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Evidence {
@@ -131,7 +143,10 @@ impl fmt::Display for Evidence {
             }
             Self::Rebooted { .. } => write!(f, "the machine has restarted since"),
             Self::SessionEnded { session } => write!(f, "its session {} ended", flat(&session.0)),
-            Self::TimeRanOut { expired_at } => write!(f, "it expired at {expired_at:.3}"),
+            Self::TimeRanOut { .. } => match self.expired_at() {
+                Some(at) => write!(f, "it expired at {at:.3}"),
+                None => write!(f, "it expired; when is not known"),
+            },
             Self::Forced {
                 by,
                 reason: Some(reason),

@@ -149,8 +149,13 @@ impl StoredLease {
         let left = self.record.expires_at.duration_since(now.wall);
         let left = Duration::try_from(left).unwrap_or_default();
         let expires = if ended {
-            // By the clock of the cluster it has ended, whatever the clock of this machine says.
-            let wall = self.record.expires_at.min(now.wall);
+            // By the clock of the cluster it has ended, whatever the clock of this machine says. If that is far too early, its
+            // life was removed.
+            let wall = if left > CLOCKS_DIFFER {
+                Lease::UNKNOWN_TIME
+            } else {
+                self.record.expires_at.min(now.wall)
+            };
             let ago = Duration::try_from(now.wall.duration_since(wall)).unwrap_or_default();
             Deadline {
                 wall,
@@ -174,6 +179,9 @@ impl StoredLease {
         }
     }
 }
+
+/// How much the clocks of two machines may differ. `tenure store check` reports more.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
 /// When to look again at a lease that should have ended by the clock of this machine, but has not by the cluster's.
 const NOT_YET: Duration = Duration::from_millis(500);

@@ -9,7 +9,7 @@ use tenure::wire::{ErrorCode, SpanJson, TimelineJson, WaitSpanJson};
 use tenure::{HistoryQuery, call_deadline};
 use tenure_core::text::flat;
 use tenure_core::{
-    Event, EventKind, Evidence, HolderId, Key, Mode, Moment, Presence, Snapshot, Token, Verdict,
+    Event, EventKind, HolderId, Key, Mode, Moment, Presence, Snapshot, Token, Verdict,
 };
 use tenure_view::StoreView;
 use tenure_view::history::{self, Span};
@@ -226,8 +226,8 @@ fn settle(span: &mut Span, ends: &HashMap<(&Key, Token), &Verdict>) {
         return;
     }
     match ends.get(&(&span.key, span.token)) {
-        Some(Verdict::Expired(Evidence::TimeRanOut { expired_at })) => {
-            span.to = Some(*expired_at);
+        Some(Verdict::Expired(evidence)) => {
+            span.to = evidence.expired_at();
             span.end = Some(EventKind::Expired);
         }
         Some(Verdict::Dead(_)) => span.end = Some(EventKind::Dead),

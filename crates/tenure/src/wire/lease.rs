@@ -54,7 +54,7 @@ impl GrantJson {
             holder: lease.holder.id.clone(),
             token: lease.token,
             acquired_at: lease.since().map(Into::into),
-            expires_at: end.map(|end| end.shown(now).into()),
+            expires_at: lease.end(now).map(Into::into),
             heartbeat_at: lease.heard().map(Into::into),
             remaining_seconds: end.map(|end| end.remaining(now).map_or(0, |left| left.as_secs())),
             host: lease.holder.host.clone(),
@@ -176,8 +176,8 @@ pub enum EvidenceJson {
     },
     /// The lease expired.
     TimeRanOut {
-        /// When.
-        expired_at: TimeJson,
+        /// When; `null` if that is not known.
+        expired_at: Option<TimeJson>,
     },
     /// The lease was ended by force.
     Forced {
@@ -206,8 +206,8 @@ impl From<&Evidence> for EvidenceJson {
             },
             Evidence::Rebooted { recorded, found } => Self::Rebooted { recorded, found },
             Evidence::SessionEnded { session } => Self::SessionEnded { session: session.0 },
-            Evidence::TimeRanOut { expired_at } => Self::TimeRanOut {
-                expired_at: expired_at.into(),
+            ended @ Evidence::TimeRanOut { .. } => Self::TimeRanOut {
+                expired_at: ended.expired_at().map(Into::into),
             },
             Evidence::Forced { by, reason } => Self::Forced { by, reason },
             _ => Self::Other,

@@ -43,7 +43,7 @@ impl ReservationJson {
             why: lease.holder.command.clone(),
             host: lease.holder.host.clone(),
             reserved_at: lease.since().map(Into::into),
-            expires_at: end.map(|end| end.shown(now).into()),
+            expires_at: lease.end(now).map(Into::into),
             remaining_seconds: end.map(|end| end.remaining(now).map_or(0, |left| left.as_secs())),
         }
     }
