@@ -7,7 +7,7 @@ use tenure_core::{Clock, ErrorKind, StoreError};
 
 use crate::address::Address;
 use crate::client::Client;
-use crate::cluster::{Cluster, Failure, now};
+use crate::cluster::{CHECK_MEMBERS, Cluster, Failure, now};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::proto::{
@@ -103,7 +103,9 @@ pub fn check(address: &Address, clock: &Arc<dyn Clock>) -> Result<Check, StoreEr
         members,
         ..Check::default()
     };
-    if !result.members.iter().any(|member| member.status.is_ok()) {
+    // Without a leader, nothing else has an answer.
+    let follows = |member: &MemberCheck| member.status.as_ref().is_ok_and(|it| it.has_leader);
+    if !result.members.iter().any(follows) {
         return Ok(result);
     }
     result.login = login(address);
@@ -249,7 +251,11 @@ fn said(failure: Failure) -> String {
         failure => failure.into_error(),
     };
     let cause = error.cause().map(ToString::to_string);
-    cause.unwrap_or(error.what)
+    let said = cause.unwrap_or(error.what);
+    match error.fix.filter(|fix| fix != CHECK_MEMBERS) {
+        Some(fix) => format!("{said}: {fix}"),
+        None => said,
+    }
 }
 
 fn member_status(status: StatusResponse, told: Told) -> MemberStatus {

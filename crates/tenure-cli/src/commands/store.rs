@@ -42,9 +42,10 @@ fn check(global: &Global, url: Option<OsString>) -> Result<Answer, Failure> {
     if let StoreUrl::Etcd(url) = &url {
         Tenure::check_etcd(url, &mut found)?;
     }
-    // A cluster none of whose members answers says nothing of its contents.
+    // A cluster none of whose members answers and has a leader says nothing of its contents.
+    let mut members = found.members.iter();
     let is_reachable =
-        found.members.is_empty() || found.members.iter().any(|member| member.error.is_none());
+        found.members.is_empty() || members.any(|member| member.has_leader == Some(true));
     if is_reachable && let Err(error) = look_inside(&tenure, &mut found) {
         let error = error.to_string();
         let is_known = |problem: &String| error.contains(problem.as_str());

@@ -125,7 +125,8 @@ impl Tenure {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let address = address(url)?;
         let check = tenure_etcd::check(&address, &clock)?;
-        let answers_at_all = check.members.iter().any(|one| one.status.is_ok());
+        let follows = |one: &MemberCheck| one.status.as_ref().is_ok_and(|it| it.has_leader);
+        let has_leader = check.members.iter().any(follows);
         found.cluster_size = check.size.and_then(|size| u64::try_from(size).ok());
         (found.login_required, found.user) = match check.login {
             None => (None, None),
@@ -146,7 +147,7 @@ impl Tenure {
                 found.problems.push(problem);
             }
         }
-        if answers().next().is_some() && !answers().any(|status| status.has_leader) {
+        if answers().next().is_some() && !has_leader {
             let problem = "the cluster has no leader: a majority of its members must run and reach one another";
             found.problems.push(problem.to_owned());
         } else {
@@ -198,7 +199,7 @@ impl Tenure {
             });
         }
         found.alarms = check.alarms;
-        if answers_at_all {
+        if has_leader {
             let identity = identity(&address);
             let options = EtcdOptions {
                 read_only: true,
