@@ -3,6 +3,7 @@
 use crate::project;
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
 use project::Project;
@@ -461,5 +462,43 @@ fn no_limit_on_open_files_makes_a_command_panic() {
         let said = project.shell(&script).end();
         assert!(!said.err.contains("panicked"), "{limit}: {said:?}");
         assert_ne!(said.code, 101, "{limit}: {said:?}");
+    }
+}
+
+#[test]
+fn an_address_that_can_t_be_parsed_shows_no_part_of_a_password() {
+    let project = Project::new();
+    for address in [
+        "etcd://ci:topsecret/x@127.0.0.1:1/p",
+        "etcd://ci:topsecret?x@127.0.0.1:1/p",
+        "etcd://ci:1/topsecret@127.0.0.1:1/p",
+        "etcd://ci:1?topsecret@127.0.0.1:1/p",
+        "etcd://ci:x@topsecret/x@127.0.0.1:1/p",
+        "etcd:ci:topsecret@127.0.0.1:1/p",
+        "ci:topsecret@127.0.0.1:1/p",
+    ] {
+        for words in [
+            "run k -- true",
+            "doctor",
+            "config show",
+            "config show --json",
+            "locks list --json",
+            "hook claude-code",
+        ] {
+            let call = project.call(words).env("TENURE_STORE", address).input();
+            let mut call = call.start();
+            let input = format!(
+                "{{\"session_id\":\"s\",\"hook_event_name\":\"PreToolUse\",\"cwd\":{:?},\
+                 \"tool_name\":\"Edit\",\"tool_input\":{{\"file_path\":\"a\"}}}}",
+                project.root()
+            );
+            // A command that reads nothing may have ended.
+            let _ = call.stdin.take().unwrap().write_all(input.as_bytes());
+            let said = call.ended();
+            assert!(
+                !format!("{said:?}").contains("topsecret"),
+                "{words}: {said:?}"
+            );
+        }
     }
 }

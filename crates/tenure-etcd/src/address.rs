@@ -38,13 +38,19 @@ pub struct Tls {
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why a text is not the address of a cluster. The message does not repeat the text: it may contain a password.
+/// Why a text is not the address of a cluster. The message repeats nothing before the text's last `@`: it may be a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadAddress {
     /// It names no host.
     #[error("the address names no host: write etcd://HOST:2379/PREFIX")]
     NoHost,
+    /// An `@` after the host. It may belong to a password with `/` or `?` in it.
+    #[error(
+        "the address has an @ after its first / or ?: in a user or password, write / as %2F and ? as %3F; in a prefix or \
+         a file's name, write @ as %40"
+    )]
+    LateAt,
     /// A port is not a number.
     #[error("{0:?} is not HOST or HOST:PORT")]
     BadHost(String),
@@ -74,6 +80,11 @@ impl Address {
     /// Parses an address.
     pub fn parse(text: &str) -> Result<Self, BadAddress> {
         let rest = text.strip_prefix("etcd://").ok_or(BadAddress::NoHost)?;
+        // Read as it stands, the user would be the host, and a message would show it.
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        if rest.rfind('@').is_some_and(|at| at > end) {
+            return Err(BadAddress::LateAt);
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match authority.rsplit_once('@') {
@@ -225,6 +236,12 @@ mod tests {
             ("etcd://u:secret@h/p?cert=a", "belong together"),
             ("etcd://h/p?password-file=a", "needs a user"),
             ("etcd://u:sec%zzret@h/p", "followed by two hexadecimal"),
+            ("etcd://u:secret/x@h:1/p", "write / as %2F"),
+            ("etcd://u:secret?x@h:1/p", "write / as %2F"),
+            ("etcd://u:1/secret@h", "write / as %2F"),
+            ("etcd://u:x@secret/y@h", "write / as %2F"),
+            ("etcd://u:1?secret@h", "write / as %2F"),
+            ("etcd:u:secret@h", "write etcd://HOST"),
         ] {
             let error = Address::parse(text).unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");

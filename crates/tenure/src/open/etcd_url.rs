@@ -63,28 +63,30 @@ impl EtcdUrl {
     }
 }
 
-/// What is between `//` and the last `@` before the path.
+/// What is between `//` and the last `@`.
 fn login(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("//")?;
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    authority.rsplit_once('@').map(|(login, _)| login)
+    rest.rsplit_once('@').map(|(login, _)| login)
 }
 
-/// An address without user and password.
-///
-/// A password with `/` or `?` in it has to be written as `%2F` or `%3F`. Where it is not, the address can look like another
-/// one, such as that of the host `USER`; so whatever may be a password is hidden.
+/// The schemes whose addresses are paths. These may have an `@` in them, and have no login.
+const PATHS: [&str; 5] = ["sqlite:", "steroids:", "exclusive:", "mkdir:", "ledger:"];
+
+/// An address without user and password: nothing between its scheme and its last `@`, wherever that is. What can't be
+/// parsed may have a password anywhere.
 pub(crate) fn without_login(text: &str) -> String {
-    if let Some(login) = login(text) {
-        return text.replacen(&format!("{login}@"), "", 1);
-    }
-    let hidden = || {
-        let (scheme, rest) = text.split_once("//")?;
-        let (before, after) = rest.rsplit_once('@')?;
-        let has_colon = before.split(['/', '?']).next()?.contains(':');
-        has_colon.then(|| format!("{scheme}//***@{after}"))
+    let is_path = PATHS.iter().any(|scheme| text.starts_with(scheme));
+    let Some((before, after)) = text.rsplit_once('@').filter(|_| !is_path) else {
+        return text.to_owned();
     };
-    hidden().unwrap_or_else(|| text.to_owned())
+    let is_scheme = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphabetic());
+    match before.split_once(':') {
+        Some((scheme, rest)) if rest.starts_with("//") && is_scheme(scheme) => {
+            format!("{scheme}://{after}")
+        }
+        Some(("etcd", _)) => format!("etcd:{after}"),
+        _ => after.to_owned(),
+    }
 }
 
 impl fmt::Display for EtcdUrl {
@@ -114,6 +116,11 @@ mod tests {
             "etcd://u:se?cret@h/p",
             "etcd://u:1/cret@h",
             "etcd://u:/cr?et@cret@h",
+            "etcd://u:cr@et/cret@h",
+            "etcd:u:secret@h:1/x",
+            "etcd:/u:secret@h",
+            "u:secret@h:1/x",
+            "u:secret//cret@h:1/x",
         ] {
             let shown = without_login(text);
             assert!(
@@ -122,6 +129,7 @@ mod tests {
             );
         }
         assert_eq!(without_login("sqlite:a@b"), "sqlite:a@b");
-        assert_eq!(without_login("etcd://h/p@q"), "etcd://h/p@q");
+        assert_eq!(without_login("etcd:u:secret@h:1/x"), "etcd:h:1/x");
+        assert_eq!(without_login("etc://u:secret@h"), "etc://h");
     }
 }
