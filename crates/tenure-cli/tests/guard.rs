@@ -1314,3 +1314,37 @@ fn a_lock_of_git_that_a_killed_install_left_is_resolved_and_gits_own_is_not() {
         fs::remove_file(&lock).unwrap();
     }
 }
+
+#[test]
+fn a_push_is_judged_whatever_the_ref_is_that_it_sends_commits_to() {
+    let repo = Repository::with_hub();
+    repo.reserve("a");
+    repo.stage("a");
+    repo.git("commit -q --no-verify -m passed").exits(0);
+    repo.git("tag light").exits(0);
+    repo.git("tag -a -m x heavy").exits(0);
+    repo.git("tag -a -m x twice heavy").exits(0);
+    for to in [
+        "HEAD:refs/tags/lw",
+        "light",
+        "heavy",
+        "twice",
+        "HEAD:refs/notes/n",
+        "HEAD:refs/tenure/n",
+        "HEAD:refs/for/main",
+        "HEAD:refs/changes/1",
+        "HEAD:refs/heads/x",
+    ] {
+        let said = repo.git(&format!("push -q origin {to}"));
+        said.fails(1, &["a: other had a when commit"]);
+    }
+    // What is no commit, and what has no file of the work tree.
+    repo.git("tag blob HEAD:a").exits(0);
+    repo.git("tag -a -m x folder HEAD^{tree}").exits(0);
+    repo.git("push -q origin blob folder").exits(0);
+    repo.tenure("reserve --release --as other").exits(0);
+    repo.tenure("reserve ** --as other --for 1h").exits(0);
+    repo.git("notes add -m note HEAD~1").exits(0);
+    repo.git("push -q origin refs/notes/commits").exits(0);
+    repo.git("push -q origin HEAD~1:refs/tags/first").exits(0);
+}

@@ -244,22 +244,31 @@ fn unknown(
     Ok(lines(&git.feed(&args, input.into_bytes())?))
 }
 
-/// The commits that a push sends to branches, the newest first, each with its parents. The input has `local_ref local_id
-/// remote_ref remote_id` in each line. Only the first of these may have spaces or line breaks in it: what is pushed may
-/// be `HEAD@{1 hour ago}`.
+/// The commits that a push sends, to whichever refs, the newest first, each with its parents. The input has `local_ref
+/// local_id remote_ref remote_id` in each line. Only the first of these may have spaces or line breaks in it: what is
+/// pushed may be `HEAD@{1 hour ago}`.
 pub fn pushed(git: &Git, remote: &str, input: &[u8]) -> Result<Vec<Vec<String>>, GitError> {
-    let mut wanted = Vec::new();
+    let mut sent = Vec::new();
+    let mut aside = Vec::new();
     let mut known = Vec::new();
     for line in lines(input) {
         let words: Vec<&str> = line.rsplitn(4, ' ').collect();
         let &[there, remote_ref, local, _] = words.as_slice() else {
             continue;
         };
-        if is_commit(local) && remote_ref.starts_with("refs/heads/") {
-            wanted.push(local.to_owned());
+        if is_commit(local) {
+            let is_aside = ASIDE.iter().any(|folder| remote_ref.starts_with(folder));
+            let to = if is_aside { &mut aside } else { &mut sent };
+            to.push(local.to_owned());
         }
         if is_commit(there) {
             known.push(format!("^{there}"));
+        }
+    }
+    let mut wanted = peeled(git, &sent)?;
+    for commit in peeled(git, &aside)? {
+        if is_of_work_tree(git, &commit)? {
+            wanted.push(commit);
         }
     }
     if wanted.is_empty() {
@@ -281,6 +290,33 @@ pub fn pushed(git: &Git, remote: &str, input: &[u8]) -> Result<Vec<Vec<String>>,
     // The commit that the remote has need not be here.
     let answer = list(&known).or_else(|_| list(&[]))?;
     Ok(families(&answer))
+}
+
+/// Where commits are kept whose files are not those of the work tree: notes of git, and shared tasks.
+const ASIDE: [&str; 2] = ["refs/notes/", "refs/tenure/"];
+
+/// The commits that these objects are, or that they are tags of. Files and folders are left out.
+fn peeled(git: &Git, objects: &[String]) -> Result<Vec<String>, GitError> {
+    if objects.is_empty() {
+        return Ok(Vec::new());
+    }
+    let input = objects.join("^{commit}\n") + "^{commit}\n";
+    let check = ["cat-file", "--batch-check=%(objectname)"];
+    let mut found = lines(&git.feed(&check, input.into_bytes())?);
+    // What is no commit is answered with `... missing`.
+    found.retain(|line| is_commit(line));
+    Ok(found)
+}
+
+/// Whether a commit has a beginning in common with `HEAD` or a branch.
+fn is_of_work_tree(git: &Git, commit: &str) -> Result<bool, GitError> {
+    let tips = tips(git)?;
+    if tips.is_empty() {
+        return Ok(false);
+    }
+    let words = ["merge-base", commit].map(str::to_owned);
+    let base = git.ask(&[&words[..], &tips].concat())?;
+    Ok(base.is_some())
 }
 
 /// Those of these commits that no remote has.
