@@ -104,9 +104,7 @@ impl Event {
             .ok_or(BadEvent::NoSession(field))?;
         let edit = || edited(tool, input.tool_name.as_deref(), input.tool_input.as_ref());
         let what = match (tool, name.as_str()) {
-            (Tool::ClaudeCode | Tool::Codex, "PreToolUse")
-            | (Tool::Gemini, "BeforeTool")
-            | (Tool::Cursor, "preToolUse") => match edit() {
+            (_, name) if name == before_tool(tool) => match edit() {
                 None => What::Work,
                 Some(files) if files.is_empty() => {
                     return Err(BadEvent::NoFile(input.tool_name.unwrap_or_default()));
@@ -142,6 +140,35 @@ impl Event {
                 .or_else(|| input.workspace_roots.into_iter().next()),
             what,
         })
+    }
+
+    /// What can be told of an input that is no event: the files of an edit, unless it says that it is something else.
+    pub fn guess(tool: Tool, input: &[u8]) -> Self {
+        let input: Value = serde_json::from_slice(input).unwrap_or_default();
+        let text = |name: &str| input.get(name).and_then(Value::as_str);
+        let name = text("hook_event_name");
+        let is_before = name.is_none_or(|name| before_tool(tool) == name);
+        let files = edited(tool, text("tool_name"), input.get("tool_input"));
+        let may_be_edit = is_before && (files.is_some() || text("tool_name").is_none());
+        Self {
+            session: String::new(),
+            name: name.unwrap_or_default().to_owned(),
+            folder: text("cwd").map(PathBuf::from),
+            what: if may_be_edit {
+                What::BeforeEdit(files.unwrap_or_default())
+            } else {
+                What::Work
+            },
+        }
+    }
+}
+
+/// The event before a tool runs, which can be prevented.
+fn before_tool(tool: Tool) -> &'static str {
+    match tool {
+        Tool::ClaudeCode | Tool::Codex => "PreToolUse",
+        Tool::Gemini => "BeforeTool",
+        Tool::Cursor => "preToolUse",
     }
 }
 

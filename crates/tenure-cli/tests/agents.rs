@@ -529,6 +529,106 @@ fn a_strict_hook_refuses_when_settings_name_or_folder_are_broken() {
     }
 }
 
+/// Asserts that an edit is refused in the way of any agent.
+#[track_caller]
+fn denied(agent: &str, answer: &Answer, what: &str) {
+    let code = if agent == "cursor" { 2 } else { 0 };
+    assert_eq!(answer.code, code, "{agent} {what}: {answer:?}");
+    assert!(
+        answer.out.contains("\"deny\"") && answer.out.contains("guard.strict"),
+        "{agent} {what}: {answer:?}"
+    );
+}
+
+#[test]
+fn a_strict_hook_refuses_an_input_that_it_does_not_understand() {
+    let project = repository();
+    let root = project.root();
+    let before = |agent: &str| match agent {
+        "gemini" => ("BeforeTool", "replace"),
+        "cursor" => ("preToolUse", "Write"),
+        _ => ("PreToolUse", "Edit"),
+    };
+    let inputs = |agent: &str, name: &str, tool: &str| {
+        let event = |session: Value, cwd: Value| {
+            json!({ "session_id": session, "cwd": cwd, "hook_event_name": name, "tool_name": tool,
+                "tool_input": { "file_path": "a" } })
+            .to_string()
+        };
+        let mut inputs = vec![
+            event(json!(""), json!(root)),
+            event(Value::Null, json!(root)),
+            event(json!("s"), json!(7)),
+        ];
+        if agent == "cursor" {
+            inputs.push(event(json!(["s"]), json!(root)));
+        }
+        inputs
+    };
+    project.write(".tenure/config.yaml", "guard:\n  strict: true\n");
+    for (agent, _) in AGENTS {
+        let (name, tool) = before(agent);
+        for input in inputs(agent, name, tool) {
+            denied(agent, &call(&project, agent, &input), &input);
+        }
+        for input in ["", "{", "[]", "\u{0}", "{}", "nonsense"] {
+            denied(agent, &call(&project, agent, input), input);
+        }
+        // Only an edit can be refused.
+        for input in inputs(agent, "Stop", tool)
+            .iter()
+            .chain(&inputs(agent, name, "Read"))
+        {
+            let answer = call(&project, agent, input);
+            assert!(
+                answer.code < 2 && !answer.out.contains("deny"),
+                "{agent} {input}: {answer:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_strict_hook_refuses_if_the_settings_are_no_longer_readable() {
+    for strict in [true, false] {
+        let project = repository();
+        let root = project.root();
+        let path = project.path(".tenure/config.yaml");
+        let text = format!("guard:\n  strict: {strict}\n");
+        project.write(".tenure/config.yaml", &text);
+        project.tenure("guard install").exits(0);
+        let judged = |what: &str| {
+            let answer = edit(&project, "one", &root, "a.rs");
+            if strict {
+                denied("claude-code", &answer, what);
+                assert!(!answer.out.contains("within 5 seconds"), "{answer:?}");
+            } else {
+                assert_eq!(
+                    (answer.code, answer.out.as_str()),
+                    (1, ""),
+                    "{what}: {answer:?}"
+                );
+            }
+        };
+        for bad in ["guard: [", "\u{0}\u{1}\u{2}", "{\"guard\": {"] {
+            project.write(".tenure/config.yaml", bad);
+            judged(bad);
+        }
+        fs::write(&path, b"\xff\xfe\x00").unwrap();
+        judged("binary");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        judged("a folder");
+        fs::remove_dir(&path).unwrap();
+        symlink("config.yaml", &path).unwrap();
+        judged("a link to itself");
+        fs::remove_file(&path).unwrap();
+        let fifo = project.shell("mkfifo .tenure/config.yaml").end();
+        fifo.exits(0);
+        judged("a pipe");
+    }
+}
+
 #[test]
 fn a_patch_over_two_projects_is_judged_in_both() {
     let (here, there) = (repository(), repository());

@@ -31,7 +31,7 @@ use tenure_host::files::{beneath, look};
 
 use crate::config;
 use crate::git::{Git, GitError, lines};
-use crate::script::{OWN_FOLDER, Script, is_ours, is_pre_commit};
+use crate::script::{OWN_FOLDER, Script, is_ours, is_pre_commit, is_strict};
 
 /// The hooks of a repository with a work tree.
 const CLIENT: [&str; 5] = [
@@ -519,6 +519,18 @@ pub fn drop_left_lock(folder: &Path) -> Result<bool, HookError> {
 /// Where the guard's hooks are.
 pub fn status(folder: &Path, strict: bool) -> Result<Status, HookError> {
     look(&Repository::find(folder)?, strict)
+}
+
+/// Whether git runs a hook that was installed while the guard was strict.
+pub fn are_strict(folder: &Path) -> bool {
+    let Ok(repository) = Repository::find(folder) else {
+        return false;
+    };
+    repository.guarded(true).into_iter().any(|name| {
+        let path = runs(&repository.effective.join(name)).ok().flatten();
+        let text = path.and_then(|path| beneath::read_following(&path, LARGEST).ok());
+        text.is_some_and(|text| is_strict(&text))
+    })
 }
 
 /// The hooks in the folder that git ran one of ours from whose place another tool has taken.

@@ -9,6 +9,9 @@ use std::path::Path;
 /// In every script: this file is ours.
 const MARK: &str = "# tenure guard install wrote this file; tenure guard uninstall removes it.";
 
+/// The option of a strict guard.
+const STRICT: &str = " --strict";
+
 /// What a script has to know.
 pub(crate) struct Script<'a> {
     /// The program that installs it.
@@ -20,6 +23,11 @@ pub(crate) struct Script<'a> {
 /// Whether a file is a script of ours.
 pub(crate) fn is_ours(text: &[u8]) -> bool {
     contains(text, MARK.as_bytes())
+}
+
+/// Whether a script of ours was made while the guard was strict.
+pub(crate) fn is_strict(text: &[u8]) -> bool {
+    is_ours(text) && contains(text, format!("guard hook{STRICT} ").as_bytes())
 }
 
 /// Whether a file is the script of the tool pre-commit, which runs `NAME.legacy` beside it.
@@ -106,7 +114,7 @@ impl Script<'_> {
     }
 
     fn option(&self) -> &'static str {
-        if self.strict { " --strict" } else { "" }
+        if self.strict { STRICT } else { "" }
     }
 
     /// Looks for tenure, and leaves if it is gone.

@@ -25,11 +25,12 @@ use tenure::{
     Acquired, Busy, Lease, PathPattern, PathSet, Project, Reservations, Sessions, Tenure,
     call_deadline, who,
 };
-use tenure_agents::event::{BadEvent, Event, What};
+use tenure_agents::event::{Event, What};
 use tenure_agents::reply::Reply;
 use tenure_agents::tool::Tool;
 use tenure_core::HolderId;
 use tenure_core::text::flat;
+use tenure_guard::hooks;
 use tenure_host::files::look;
 
 use self::files::Files;
@@ -51,6 +52,9 @@ const TTL: Duration = Duration::from_secs(10 * 60);
 pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answer {
     let tool = hook.tool.into();
     let timer = Timer::start(tool);
+    // Until there is an input, it may be any edit.
+    timer.is_about(&Event::guess(tool, &[]));
+    timer.is_strict(is_strict_around(None));
     let reply = match read(tool) {
         Ok(event) => {
             timer.is_about(&event);
@@ -67,12 +71,11 @@ pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answ
                 timer.failed(&failure)
             })
         }
-        Err(Unread::Edit(why)) => {
-            timer.is_strict(is_strict_around(None));
-            timer.is_before_edit();
-            timer.failed(&why)
+        Err((failure, guess)) => {
+            timer.is_about(&guess);
+            timer.is_strict(is_strict_around(Some(&guess)));
+            timer.failed(&failure)
         }
-        Err(Unread::Other(why)) => timer.failed(&why),
     };
     Answer::silent(Exit::Other(timer.answer(&reply)))
 }
@@ -127,25 +130,22 @@ enum Said {
     Refused(String),
 }
 
-/// Why there is no event.
-enum Unread {
-    /// It is an edit of an unknown file.
-    Edit(Failure),
-    Other(Failure),
-}
-
-fn read(tool: Tool) -> Result<Event, Unread> {
+/// Reads an event, or why there is none and what it may have been.
+fn read(tool: Tool) -> Result<Event, (Failure, Event)> {
     let bad = |why: &dyn std::fmt::Display| Failure::new(ErrorCode::BadEvent, why.to_string());
     let mut input = Vec::new();
     let read = std::io::stdin().take(LARGEST + 1).read_to_end(&mut input);
-    read.map_err(|error| Unread::Other(error.into()))?;
-    if u64::try_from(input.len()).is_ok_and(|length| length > LARGEST) {
-        return Err(Unread::Other(bad(&"its input is larger than 64 MB")));
-    }
-    Event::parse(tool, &input).map_err(|why| match why {
-        BadEvent::NoFile(_) => Unread::Edit(bad(&why)),
-        why => Unread::Other(bad(&why)),
-    })
+    let failure = match read {
+        Err(error) => error.into(),
+        Ok(length) if u64::try_from(length).is_ok_and(|length| length > LARGEST) => {
+            bad(&"its input is larger than 64 MB")
+        }
+        Ok(_) => match Event::parse(tool, &input) {
+            Ok(event) => return Ok(event),
+            Err(why) => bad(&why),
+        },
+    };
+    Err((failure, Event::guess(tool, &input)))
 }
 
 /// A session of an agent in a project.
@@ -513,14 +513,16 @@ fn is_strict_around(event: Option<&Event>) -> bool {
     });
     let folders: Vec<PathBuf> = edited.chain(agent.clone()).chain(here.clone()).collect();
     let home = context::home();
-    let settings = folders.iter().filter_map(|folder| {
+    folders.iter().any(|folder| {
         let project = Project::find(folder, home.as_deref()).ok().flatten();
-        project.as_ref().map(Project::settings_folder).or_else(|| {
+        let settings = project.as_ref().map(Project::settings_folder).or_else(|| {
             let mut places = folder.ancestors().map(|above| above.join(".tenure"));
             places.find(|place| look::may_be_folder(place))
         })
-    });
-    let settings: Vec<PathBuf> = settings.collect();
-    let is_strict = |settings: &Path| tenure::Config::is_strict(home.as_deref(), Some(settings));
-    settings.iter().any(|settings| is_strict(settings))
+    })
 }
+        });
+        settings.is_some_and(|settings| {
+            tenure::Config::is_strict(home.as_deref(), Some(&settings), || {
+                hooks::are_strict(folder)
+            })

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use tenure::wire::ErrorCode;
+use tenure::{Config, Project};
 use tenure_guard::hooks;
 use tenure_guard::push;
 use tenure_guard::records::How;
@@ -81,7 +82,10 @@ fn check(global: &Global, strict: &mut bool, name: &str, args: &[OsString]) -> R
     }
     let start = context::start()?;
     let project = context::find_project()?;
-    let config = context::config(project.as_ref())?;
+    let config = context::config(project.as_ref()).inspect_err(|_| {
+        let settings = project.as_ref().map(Project::settings_folder);
+        *strict = Config::is_strict(context::home().as_deref(), settings.as_deref(), || *strict);
+    })?;
     *strict = config.guard.strict;
     let require = config.guard.require;
     let scene = Scene::open(global, &start, project.as_ref(), config)?;

@@ -51,11 +51,6 @@ impl Timer {
         self.lock().event = Some((event.name.clone(), event.what.clone()));
     }
 
-    /// The same for an edit that names no file.
-    pub(super) fn is_before_edit(&self) {
-        self.lock().event = Some((String::new(), What::BeforeEdit(Vec::new())));
-    }
-
     pub(super) fn is_strict(&self, strict: bool) {
         self.lock().strict = strict;
     }

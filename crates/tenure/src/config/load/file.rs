@@ -39,7 +39,8 @@ fn text(path: &Path) -> Result<Option<String>, ConfigError> {
     Ok(Some(text))
 }
 
-fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
+/// The content of a regular file; `None` if there is none.
+pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
     // People keep their settings elsewhere and link to them.
     let opened = beneath::resolve_file(path)
         .and_then(|path| beneath::open(&path, OFlags::RDONLY, Mode::empty()));

@@ -68,7 +68,7 @@ fn whole_number(text: &str) -> Result<u64, String> {
     })
 }
 
-fn flag(text: &str) -> Result<bool, String> {
+pub(super) fn flag(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Ok(true),
         "false" | "no" | "off" | "0" => Ok(false),
