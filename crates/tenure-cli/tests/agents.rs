@@ -642,9 +642,23 @@ fn a_patch_over_two_projects_is_judged_in_both() {
     there.tenure("reserve theirs --as other").exits(0);
     let reason = call(&here, "codex", &input).refuses();
     assert!(reason.contains("theirs is reserved by other"), "{reason}");
+    // The advice works where the agent is.
+    let advice = reason
+        .lines()
+        .find_map(|line| line.strip_prefix("- wait for it: "));
+    let wait = advice.unwrap().replacen("tenure", TENURE, 1);
+    let wait = wait.replace("--wait 10m", "--wait 0s");
+    let refused = here.shell(&wait).end().exits(6);
+    assert!(refused.err.contains("other"), "{refused:?}");
     // All or nothing.
     assert_eq!(reserved(&here), []);
     there.tenure("reserve --release --as other").exits(0);
+    here.shell(&wait).end().exits(0);
+    assert_eq!(
+        reserved(&there),
+        [("codex-s".to_owned(), "paths:theirs".to_owned())]
+    );
+    there.tenure("reserve --release --as codex-s").exits(0);
     assert_eq!(call(&here, "codex", &input).code, 0);
     let of = |path: &str| [("codex-s".to_owned(), format!("paths:{path}"))];
     assert_eq!(reserved(&here), of("mine"));

@@ -156,6 +156,8 @@ struct Session<'a> {
     /// The files of the event.
     edited: Vec<PathBuf>,
     files: Files,
+    /// Whether the agent works in a folder that belongs to another project.
+    is_elsewhere: bool,
     config: tenure::Config,
     project: Project,
     ttl: Duration,
@@ -178,11 +180,12 @@ impl<'a> Session<'a> {
         let mut left: Vec<PathBuf> = edited.iter().map(|file| folder.join(file)).collect();
         let there: Vec<PathBuf> = left.iter().filter_map(|file| existing(file)).collect();
         let mut sessions = Vec::new();
-        for folder in std::iter::once(folder).chain(there) {
+        for (at, folder) in std::iter::once(folder).chain(there).enumerate() {
             if left.is_empty() {
                 break;
             }
             if let Some(mut session) = Self::within(global, hook, event, &folder)? {
+                session.is_elsewhere = at > 0;
                 let is_about = |file: &PathBuf| !matches!(session.files.path(file), Ok(None));
                 let (about, others) = left.into_iter().partition(is_about);
                 left = others;
@@ -220,6 +223,7 @@ impl<'a> Session<'a> {
             holder,
             edited: Vec::new(),
             files,
+            is_elsewhere: false,
             config,
             project,
             ttl: hook.ttl.unwrap_or(TTL),
@@ -300,10 +304,20 @@ impl<'a> Session<'a> {
         let holder = words::quoted(self.holder.as_str());
         Ok((!told.is_empty()).then(|| {
             format!(
-                "{}. Give it back as soon as you can: tenure reserve --release PATH --as {holder}",
-                told.join("; ")
+                "{}. Give it back as soon as you can: {} reserve --release PATH --as {holder}",
+                told.join("; "),
+                self.tenure()
             )
         }))
+    }
+
+    /// How the agent calls tenure for this project.
+    fn tenure(&self) -> String {
+        let root = Some(self.files.root()).filter(|_| self.is_elsewhere);
+        root.map_or_else(
+            || "tenure".to_owned(),
+            |root| format!("tenure -C {}", words::quoted_bytes(root.as_os_str())),
+        )
     }
 
     fn open(&self) -> Result<Tenure, Failure> {
@@ -463,11 +477,12 @@ impl<'a> Session<'a> {
                 "{file} is about to be reserved by {next}, which waits for it."
             ));
         }
-        let (file, name) = (self.files.typed(file), words::quoted(self.holder.as_str()));
+        let file = self.files.typed(file, self.is_elsewhere);
+        let (tenure, name) = (self.tenure(), words::quoted(self.holder.as_str()));
         lines.push("Do not edit it another way, such as with a shell command. Instead:".to_owned());
         lines.push("- work on something else, and try this edit again later; or".to_owned());
         lines.push(format!(
-            "- wait for it: tenure reserve {file} --as {name} --for 10m --wait 10m\n  When that has exit code 0, repeat the edit."
+            "- wait for it: {tenure} reserve {file} --as {name} --for 10m --wait 10m\n  When that has exit code 0, repeat the edit."
         ));
         lines.join("\n")
     }
@@ -518,11 +533,11 @@ fn is_strict_around(event: Option<&Event>) -> bool {
         let settings = project.as_ref().map(Project::settings_folder).or_else(|| {
             let mut places = folder.ancestors().map(|above| above.join(".tenure"));
             places.find(|place| look::may_be_folder(place))
-        })
-    })
-}
         });
         settings.is_some_and(|settings| {
             tenure::Config::is_strict(home.as_deref(), Some(&settings), || {
                 hooks::are_strict(folder)
             })
+        })
+    })
+}

@@ -55,11 +55,17 @@ impl Files {
         }
     }
 
-    /// What the agent calls a file in a command that reserves it. In a pattern, brackets and the like are escaped.
-    pub(super) fn typed(&self, path: &str) -> String {
+    /// The top of the work tree.
+    pub(super) fn root(&self) -> &Path {
+        self.tree.root()
+    }
+
+    /// What a file is called in a command that reserves it: in the agent's folder, or at the top of the work tree. In a
+    /// pattern, brackets and the like are escaped.
+    pub(super) fn typed(&self, path: &str, is_at_top: bool) -> String {
         let pattern = PathPattern::escaped(path);
         let root = self.tree.root();
-        match root.to_str().filter(|_| !self.at_top) {
+        match root.to_str().filter(|_| !self.at_top && !is_at_top) {
             Some(root) => words::quoted(&format!("{root}/{pattern}")),
             None => words::quoted(&pattern),
         }
