@@ -1348,3 +1348,49 @@ fn a_push_is_judged_whatever_the_ref_is_that_it_sends_commits_to() {
     repo.git("push -q origin refs/notes/commits").exits(0);
     repo.git("push -q origin HEAD~1:refs/tags/first").exits(0);
 }
+
+#[test]
+fn an_agent_is_found_as_the_first_process_of_a_container_and_behind_a_script_of_its_hook() {
+    let repo = Repository::guarded();
+    let event = json!({
+        "session_id": "s1", "hook_event_name": "BeforeTool", "cwd": repo.root(),
+        "tool_name": "replace", "tool_input": { "file_path": "a" },
+    });
+    let beside = |name: &str| repo.root().with_file_name(name);
+    fs::write(beside("event"), event.to_string()).unwrap();
+    let wrapper = beside("wrapper");
+    write_program(
+        &wrapper,
+        format!("#!/bin/bash\n{TENURE} hook gemini\nexit $?\n").as_bytes(),
+    );
+    let agent = |hook: &str| {
+        // Each event comes in a pipe.
+        let lines = [
+            format!(
+                "cat {} | sh -c '{hook}; exit $?' || exit",
+                beside("event").display()
+            ),
+            "sh -c 'git commit -qm mine; exit $?'".to_owned(),
+        ];
+        let script = beside("agent");
+        fs::write(&script, lines.join("\n")).unwrap();
+        script.display().to_string()
+    };
+    let run = |words: String| {
+        let mut call: Command = repo.project.program("sh");
+        call.args(["-c", &format!("{words}; exit $?")])
+            .env("GIT_CONFIG_GLOBAL", repo.project.home().join("gitconfig"));
+        repo.project.prepare(call).end()
+    };
+    repo.stage("a");
+    let behind = agent(&wrapper.display().to_string());
+    run(format!("bash {behind}")).exits(0);
+    let container = "unshare -Urfp --mount-proc";
+    if run(format!("{container} true")).code != 0 {
+        eprintln!("skipped: no container can be made here");
+        return;
+    }
+    repo.stage("a");
+    let first = agent(&format!("{TENURE} hook gemini"));
+    run(format!("{container} bash {first}")).exits(0);
+}

@@ -7,11 +7,16 @@ use crate::identity;
 /// How many are looked at.
 const MOST: usize = 64;
 
-/// The processes above this one, the nearest first. Process 1 starts and adopts everything, so it is left out.
+/// The namespace of process ids that a machine starts with: its number is part of the kernel's interface.
+const MACHINE: &str = "pid:[4026531836]";
+
+/// The processes above this one, the nearest first. Process 1 of a machine starts and adopts everything, so it is left
+/// out. That of a container may be an agent or a shell.
 pub fn ancestors() -> Vec<Process> {
     let mut found = Vec::new();
     let above = std::iter::successors(parent(std::process::id()), |pid| parent(*pid));
-    for pid in above.take_while(|pid| *pid > 1).take(MOST) {
+    let is_machine = identity::namespace() == MACHINE;
+    for pid in above.take_while(|pid| *pid > 1 || !is_machine).take(MOST) {
         found.extend(identity::process(pid).ok().flatten());
     }
     found

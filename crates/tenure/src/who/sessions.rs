@@ -187,7 +187,11 @@ fn read(path: &Path) -> io::Result<(String, SystemTime)> {
 /// The process of the agent that runs this hook, and those above it that run the same program: an editor has several
 /// processes, and starts hooks and terminals from different ones.
 fn agent(above: &[Process]) -> Vec<Process> {
-    let mut above = above.iter().skip_while(|process| is_shell(process.pid));
+    let event = input(std::process::id());
+    let is_wrapper = |pid: u32| event.is_some() && input(pid) == event;
+    let mut above = above
+        .iter()
+        .skip_while(|process| is_shell(process.pid) || is_wrapper(process.pid));
     let Some(agent) = above.next() else {
         return Vec::new();
     };
@@ -195,6 +199,14 @@ fn agent(above: &[Process]) -> Vec<Process> {
     let own = program(agent.pid);
     let same = above.take_while(|process| own.is_some() && program(process.pid) == own);
     std::iter::once(agent).chain(same).cloned().collect()
+}
+
+/// The pipe that a process reads. An agent makes one for each event, so what reads the same one as the hook was started
+/// for this event: a script around the hook.
+fn input(pid: u32) -> Option<PathBuf> {
+    let input = fs::read_link(format!("/proc/{pid}/fd/0")).ok()?;
+    let name = input.to_str()?;
+    (name.starts_with("pipe:") || name.starts_with("socket:")).then_some(input)
 }
 
 /// Whether a process is a shell that was started for one command line, with `-c`.
