@@ -1350,6 +1350,30 @@ fn a_push_is_judged_whatever_the_ref_is_that_it_sends_commits_to() {
 }
 
 #[test]
+fn a_link_to_a_folder_belongs_to_the_reservation_that_goes_through_it() {
+    for reserved in ["dl/**", "dl/x", "dl", "dl/new.rs"] {
+        let repo = Repository::guarded();
+        repo.write("d1/x", "1\n");
+        repo.write("d2/x", "2\n");
+        symlink("./d1", repo.path("dl")).unwrap();
+        repo.git("add .").exits(0);
+        repo.git("commit -q -m link").exits(0);
+        repo.reserve(reserved);
+        fs::remove_file(repo.path("dl")).unwrap();
+        symlink("d2", repo.path("dl")).unwrap();
+        repo.git("add dl").exits(0);
+        repo.git("commit -q -m other")
+            .fails(1, &["dl: other has dl"]);
+        repo.git("reset -q --hard").exits(0);
+        // It is given back by the name that it was reserved by.
+        repo.tenure(&format!("reserve --release {reserved} --as other"))
+            .exits(0);
+        let left = repo.tenure("reservations --json").exits(0);
+        assert!(!left.out.contains("other"), "{left:?}");
+    }
+}
+
+#[test]
 fn an_agent_is_found_as_the_first_process_of_a_container_and_behind_a_script_of_its_hook() {
     let repo = Repository::guarded();
     let event = json!({

@@ -191,32 +191,11 @@ impl WorkTree {
         Ok(Cow::Owned(found))
     }
 
-    /// The pattern that a caller gave, and the path of every link that it is the name of: who has reserved a file by a
-    /// link has reserved what the link leads to, and that it leads there.
+    /// The pattern that a caller gave, and the path of every link that it goes through: who has reserved a file or a
+    /// folder by a link has reserved what the link leads to, and that it leads there.
     pub fn patterns(&self, text: &OsStr) -> Result<Vec<PathPattern>, BadPath> {
         let mut patterns = vec![self.pattern(text)?];
-        let mut next = Some(self.here.join(text));
-        for _ in 0..MOST_LINKS {
-            let Some(path) = next.take() else { break };
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-                break;
-            };
-            let link = resolve(folder)?.join(name);
-            let target = match fs::read_link(&link) {
-                Ok(target) => target,
-                // It is no link, or no name that a file can have.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename
-                    ) =>
-                {
-                    break;
-                }
-                Err(error) if is_nothing(&error) => break,
-                Err(error) => return Err(not_looked_at(&link, error)),
-            };
-            next = link.parent().map(|folder| folder.join(target));
+        for link in links(&self.here.join(text))? {
             match self.name_of(link) {
                 // A link outside of the repository is no concern of it.
                 Err(BadPath::Outside { .. }) => {}
@@ -424,6 +403,41 @@ fn resolve(path: &Path) -> Result<PathBuf, BadPath> {
         path,
         error: io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()),
     })
+}
+
+/// What the kernel says of a file that is no link, and of a name that no file can have.
+const NO_LINK: io::ErrorKind = io::ErrorKind::InvalidInput;
+const LONG: io::ErrorKind = io::ErrorKind::InvalidFilename;
+
+/// Every link that a path goes through, without links in its own path. What is missing is no link.
+fn links(path: &Path) -> Result<Vec<PathBuf>, BadPath> {
+    let mut found = Vec::new();
+    let mut place = PathBuf::new();
+    let mut left = path.to_owned();
+    while let Some(part) = left.components().next() {
+        let rest = left.components().skip(1).collect::<PathBuf>();
+        if matches!(part, Component::CurDir | Component::ParentDir) {
+            if part == Component::ParentDir {
+                place.pop();
+            }
+            left = rest;
+            continue;
+        }
+        place.push(part);
+        left = match fs::read_link(&place) {
+            Ok(target) if found.len() < MOST_LINKS => {
+                found.push(place.clone());
+                place.pop();
+                target.join(rest)
+            }
+            // It is no link, or a pattern longer than any name.
+            Err(error) if matches!(error.kind(), NO_LINK | LONG) || is_nothing(&error) => rest,
+            Err(error) => return Err(not_looked_at(&place, error)),
+            // The kernel follows no more either.
+            Ok(_) => rest,
+        };
+    }
+    Ok(found)
 }
 
 enum Resolved {
