@@ -54,10 +54,8 @@ impl Past {
                 }),
                 EventKind::Released | EventKind::Expired | EventKind::Dead | EventKind::Forced => {
                     // An end may be recorded later than it came.
-                    let until = match event.evidence {
-                        Some(Evidence::TimeRanOut { expired_at }) => expired_at.min(event.at),
-                        _ => event.at,
-                    };
+                    let expired = event.evidence.as_ref().and_then(Evidence::expired_at);
+                    let until = expired.map_or(event.at, |at| at.min(event.at));
                     let mut ended = spans.iter_mut().rev();
                     if let Some(span) = ended.find(|span| span.holding.token == event.token.0) {
                         span.until = Some(until);
@@ -67,12 +65,9 @@ impl Past {
             }
         }
         for (lease, verdict) in reserved.all() {
-            let until = match verdict.ended() {
-                None => None,
-                Some(Evidence::TimeRanOut { expired_at }) => Some(*expired_at),
-                // When a dead holder died is not known.
-                Some(_) => Some(lease.acquired_at),
-            };
+            // When a dead holder died is not known.
+            let ended = |evidence: &Evidence| evidence.expired_at().unwrap_or(lease.acquired_at);
+            let until = verdict.ended().map(ended);
             spans.retain(|span| span.holding.token != lease.token.0);
             spans.push(Span {
                 holding: lease.into(),

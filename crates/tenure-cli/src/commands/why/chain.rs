@@ -413,7 +413,7 @@ fn ends(lease: &tenure_core::Lease, verdict: &Verdict, expiry: &str) -> String {
     let renewed = lease.holder.liveness_lock().is_some();
     match (verdict, &lease.expires) {
         (Verdict::Dead(_) | Verdict::Expired(_), _) => "the next claim takes it over".to_owned(),
-        (Verdict::Malformed, _) => "it never ends by itself".to_owned(),
+        (Verdict::Malformed, _) => "whether it ends by itself is not known".to_owned(),
         (_, None) if lease.holder.process().is_some() => {
             "it ends when its process exits".to_owned()
         }

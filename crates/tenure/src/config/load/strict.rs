@@ -24,18 +24,15 @@ impl Config {
         }
         let mut strict = false;
         for path in paths(home, project) {
-            match file::read(&path) {
-                Ok(made) => {
-                    let mut made = made.iter().rev();
-                    if let Some(last) = made.find(|it| it.definition.key == KEY) {
-                        strict = is_on(last.text.trim());
-                    }
+            if let Ok(made) = file::read(&path) {
+                let mut made = made.iter().rev();
+                if let Some(last) = made.find(|it| it.definition.key == KEY) {
+                    strict = is_on(last.text.trim());
                 }
-                Err(_) => {
-                    // Only a regular file is read: a pipe would block.
-                    let text = file::bytes(&path).ok().flatten();
-                    strict |= text.is_some_and(|text| says_strict(&text)) || was_on();
-                }
+            } else {
+                // Only a regular file is read: a pipe would block.
+                let text = file::bytes(&path).ok().flatten();
+                strict |= text.is_some_and(|text| says_strict(&text)) || was_on();
             }
         }
         let given = std::env::var(VARIABLE).ok();
