@@ -71,7 +71,8 @@ pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answ
                 timer.failed(&failure)
             })
         }
-        Err((failure, guess)) => {
+        Err(unread) => {
+            let (failure, guess) = *unread;
             timer.is_about(&guess);
             timer.is_strict(is_strict_around(Some(&guess)));
             timer.failed(&failure)
@@ -131,7 +132,7 @@ enum Said {
 }
 
 /// Reads an event, or why there is none and what it may have been.
-fn read(tool: Tool) -> Result<Event, (Failure, Event)> {
+fn read(tool: Tool) -> Result<Event, Box<(Failure, Event)>> {
     let bad = |why: &dyn std::fmt::Display| Failure::new(ErrorCode::BadEvent, why.to_string());
     let mut input = Vec::new();
     let read = std::io::stdin().take(LARGEST + 1).read_to_end(&mut input);
@@ -145,7 +146,7 @@ fn read(tool: Tool) -> Result<Event, (Failure, Event)> {
             Err(why) => bad(&why),
         },
     };
-    Err((failure, Event::guess(tool, &input)))
+    Err(Box::new((failure, Event::guess(tool, &input))))
 }
 
 /// A session of an agent in a project.
