@@ -20,7 +20,7 @@ RELEASE_DIR = $(TARGET_DIR)/$(if $(STATIC),$(HOST)/)release
 demo bench install: export LIBSQLITE3_FLAGS ?= -DSQLITE_DEFAULT_MEMSTATUS=0 -DSQLITE_OMIT_LOAD_EXTENSION
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench install share deny tools shells
+.PHONY: help demo test soak check count bench install share deny tools shells
 # `make check test` must not run two cargos against one target folder.
 .NOTPARALLEL:
 
@@ -52,6 +52,9 @@ check: ## Formatting, lints and documentation, all of them strict
 	  $(CARGO) clippy -p tenure --no-default-features --features "$$feature" --locked -- -D warnings || exit 1; \
 	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+count: ## Count the shipped lines of each crate: not blank, not comment, not test, without the test kit
+	@.ci/count
 
 bench: ## Run the benchmarks
 	$(CARGO) bench -p tenure-cli --bench ratios --locked $(RELEASE_FLAGS)

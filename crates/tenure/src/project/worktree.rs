@@ -7,7 +7,6 @@
 //!    the error, such a worktree would get a store of its own, and no longer exclude the others.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -194,7 +193,7 @@ pub(super) fn linked(folder: &Path) -> Vec<PathBuf> {
         }
         None => return Vec::new(),
     };
-    let Ok(entries) = fs::read_dir(common.join("worktrees")) else {
+    let Ok(entries) = std::fs::read_dir(common.join("worktrees")) else {
         return Vec::new();
     };
     let mut folders: Vec<PathBuf> = entries
