@@ -106,7 +106,7 @@ pub fn remove(
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             protocol
                 .discard(aside)
-                .or_else(|_| atomic::remove_folder(aside))?;
+                .or_else(|error| atomic::remove_folder(aside).map_err(|_| error))?;
             atomic::take_aside(protocol.path(), aside)?
         }
         moved => moved?,

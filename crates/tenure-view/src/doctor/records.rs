@@ -18,7 +18,7 @@ pub(super) fn examine(store: &StoreView, found: &mut Vec<Finding>) {
                 plural::count(events.len(), "event")
             );
             let mut finding = Finding::problem("damaged_event", what).means(
-                "What they recorded is unknown: the history proves less, and the guard does not judge by it.",
+                "What happened then is not known: the history proves less, and the guard does not judge by it.",
             );
             finding.evidence = events;
             found.push(repaired(store, finding, "tenure store repair"));
