@@ -13,11 +13,8 @@ pub fn unprotect(lock: &Path) -> io::Result<()> {
     fs::set_permissions(lock, Permissions::from_mode(0o755))
 }
 
-/// Removes a lock folder, even if it is protected. Its path is free at once: a holder that looked between the removal of
-/// the files and that of the folder would see a lock of another program.
+/// Removes a lock folder, even if it is protected.
 pub fn remove(lock: &Path) -> io::Result<()> {
     unprotect(lock)?;
-    let removed = lock.with_extension("removed");
-    fs::rename(lock, &removed)?;
-    fs::remove_dir_all(removed)
+    fs::remove_dir_all(lock)
 }

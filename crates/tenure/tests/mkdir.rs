@@ -51,8 +51,10 @@ fn loss_after(action: impl Fn(&Path)) -> Option<Arc<Loss>> {
 #[test]
 fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
     let loss = loss_after(|lock| lock_folder::remove(lock).unwrap());
+    // The guard may look when the files are gone and the folder is still there: it is no process's lock then.
+    let nameless = |by: &tenure::Lease| by.holder.process().is_none();
     assert!(
-        matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.is_empty()),
+        matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.iter().all(nameless)),
         "{loss:?}"
     );
     let loss = loss_after(|lock| fs::rename(lock, lock.with_extension("x")).unwrap());
@@ -68,7 +70,7 @@ fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
         fs::rename(other, lock).unwrap();
     });
     // The guard may look between the removal and the rename.
-    let by = |by: &tenure::Lease| by.holder.process().unwrap().pid == 1;
+    let by = |by: &tenure::Lease| by.holder.process().is_none_or(|process| process.pid == 1);
     assert!(
         matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.first().is_none_or(by)),
         "{loss:?}"
