@@ -367,17 +367,17 @@ fn a_second_name_is_refused_in_a_folder_that_only_another_user_may_write() {
     let Some(shared) = Shared::new(0o2775) else {
         return;
     };
-    let (folder, victim) = (shared.0.path("bobs"), shared.0.path("victim"));
-    fs::create_dir(&folder).unwrap();
-    fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
-    chown(&folder, Some(BOB), None).unwrap();
-    fs::write(&victim, "").unwrap();
+    let (board, victim) = (shared.0.path(".bilu/board"), shared.0.path("victim"));
+    fs::create_dir_all(board.join("tasks")).unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/board/board");
+    fs::copy(fixtures.join("config.json"), &victim).unwrap();
     chown(&victim, Some(ALICE), None).unwrap();
-    fs::hard_link(&victim, folder.join("locks.db")).unwrap();
+    fs::hard_link(&victim, board.join("config.json")).unwrap();
+    for folder in [shared.0.path(".bilu"), board.clone(), board.join("tasks")] {
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        chown(&folder, Some(BOB), None).unwrap();
+    }
     shared
-        .tenure(
-            ALICE,
-            "run --store sqlite:bobs/locks.db build --no-wait -- true",
-        )
+        .tenure(ALICE, "board list")
         .fails(1, &["has a second name"]);
 }
