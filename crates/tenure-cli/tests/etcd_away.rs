@@ -58,23 +58,28 @@ fn timed(project: &Project, url: &str, words: &str) -> (Said, Duration) {
     (said, began.elapsed())
 }
 
-#[test]
-fn a_cluster_that_was_silent_is_asked_briefly_until_it_is_back() {
-    let silent = Silent::new();
-    let url = format!("etcd://{}/brief", silent.endpoint());
-    let project = Project::uninitialised();
-    let (said, first) = timed(&project, &url, "locks list");
-    said.fails(1, &["does not answer"]);
+/// The first command waits for the cluster in vain, and the next ones do not wait as long.
+fn is_asked_briefly(project: &Project, url: &str, why: &str) {
+    let (said, first) = timed(project, url, "locks list");
+    said.fails(1, &[why]);
     assert!(first >= Duration::from_secs(4), "{first:?}");
     for words in [
         "locks list",
         "acquire build --as me --ttl 1h",
         "run a -- true",
     ] {
-        let (said, later) = timed(&project, &url, words);
-        said.fails(1, &["does not answer"]);
+        let (said, later) = timed(project, url, words);
+        said.fails(1, &[why]);
         assert!(later < first / 2, "{words} took {later:?} after {first:?}");
     }
+}
+
+#[test]
+fn a_cluster_that_was_silent_is_asked_briefly_until_it_is_back() {
+    let silent = Silent::new();
+    let url = format!("etcd://{}/brief", silent.endpoint());
+    let project = Project::uninitialised();
+    is_asked_briefly(&project, &url, "does not answer");
     // The next command finds out by itself.
     silent.pass_on(Etcd::shared().endpoints().next().unwrap());
     until("it answers", || {
@@ -88,18 +93,7 @@ fn a_cluster_that_refused_connections_is_asked_briefly_until_it_is_back() {
     let url = cluster.address("refused");
     let project = Project::uninitialised();
     cluster.kill(0);
-    let (said, first) = timed(&project, &url, "locks list");
-    said.fails(1, &["can't be reached"]);
-    assert!(first >= Duration::from_secs(4), "{first:?}");
-    for words in [
-        "locks list",
-        "acquire build --as me --ttl 1h",
-        "run a -- true",
-    ] {
-        let (said, later) = timed(&project, &url, words);
-        said.fails(1, &["can't be reached"]);
-        assert!(later < first / 2, "{words} took {later:?} after {first:?}");
-    }
+    is_asked_briefly(&project, &url, "can't be reached");
     cluster.restart(0);
     cluster.until_it_answers();
     timed(&project, &url, "locks list").0.exits(0);
