@@ -20,7 +20,7 @@ RELEASE_DIR = $(TARGET_DIR)/$(if $(STATIC),$(HOST)/)release
 demo bench install: export LIBSQLITE3_FLAGS ?= -DSQLITE_DEFAULT_MEMSTATUS=0 -DSQLITE_OMIT_LOAD_EXTENSION
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check count bench install share deny tools shells
+.PHONY: help demo test programs soak check count bench install share deny tools shells
 # `make check test` must not run two cargos against one target folder.
 .NOTPARALLEL:
 
@@ -33,17 +33,19 @@ demo: tools ## Build the release binary and watch it share a project's tasks amo
 	TENURE="$(RELEASE_DIR)/tenure" bash demo/demo.sh
 
 # Most tests wait for the processes that they start: one for each core would leave the cores idle.
-test soak: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
-# Which tests, and how: for `.ci/run`.
-TESTS ?=
-test: tools shells ## Install what the tests need when it is missing, and run all of them
-	$(CARGO) test --workspace --locked $(TESTS)
+test soak programs: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
+test: programs ## Install what the tests need when it is missing, and run all of them
+	$(CARGO) test --workspace --locked --doc
+
+# Not listed: all of them but the examples in the documentation.
+programs: tools shells
+	.ci/test
 
 # How many times longer than in `make test` the random kills and races of a soak go on.
 SCALE ?= 10
 
 soak: tools ## Run all tests with many more rounds of kills and races (SCALE=10), for hours
-	TENURE_BATTERY_SCALE=$(SCALE) $(CARGO) test --workspace --locked
+	TENURE_BATTERY_SCALE=$(SCALE) .ci/test
 
 check: ## Formatting, lints and documentation, all of them strict
 	$(CARGO) fmt --all -- --check

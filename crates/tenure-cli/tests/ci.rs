@@ -1,4 +1,4 @@
-//! How CI judges a test that fails: `.ci/rerun-failed`, with a stand-in for cargo.
+//! How the tests are run and CI judges one that fails: `.ci/test` and `.ci/rerun-failed`, with a stand-in for cargo.
 
 use crate::project::{self, Project};
 
@@ -74,4 +74,51 @@ fn a_binary_that_was_killed_and_code_that_does_not_compile_fail() {
     assert!(!passed && said.contains("ended before"), "{said}");
     let (passed, said, _) = judged("error: could not compile `tenure`\n", passes);
     assert!(!passed && said.contains("No test failed"), "{said}");
+}
+
+#[test]
+fn every_test_program_runs_in_the_folder_of_its_crate_and_one_that_fails_is_named() {
+    let project = Project::uninitialised();
+    let mut built = String::new();
+    for (kind, name, code) in [("lib", "a", 0), ("test", "b", 101), ("test", "store", 0)] {
+        let program = project.path(name);
+        let says = format!("#!/bin/sh\necho {name} in ${{PWD##*/}}\nexit {code}\n");
+        project::write_program(&program, says.as_bytes());
+        let folder = project.path(&format!("crate-{name}"));
+        std::fs::create_dir(&folder).unwrap();
+        // The second one is what is tested, and no test itself.
+        for (program, is_test) in [(program.as_path(), true), (Path::new("false"), false)] {
+            let artifact = serde_json::json!({
+                "reason": "compiler-artifact",
+                "manifest_path": folder.join("Cargo.toml"),
+                "target": { "kind": [kind], "crate_types": ["bin"], "name": name, "test": true },
+                "profile": { "opt_level": "0", "test": is_test },
+                "features": [],
+                "filenames": [program],
+                "executable": program,
+                "fresh": true,
+            });
+            built += &format!("{artifact}\n");
+        }
+    }
+    project.write("built", &built);
+    let cargo = format!("#!/bin/sh\ncat {}\n", project.path("built").display());
+    project::write_program(&project.path("cargo"), cargo.as_bytes());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/test");
+    let mut command = project.program("bash");
+    command.arg(script);
+    command.env("CARGO", project.path("cargo"));
+    command.env("TEST_RUNNER", "env").env("TEST_PROGRAMS", "1");
+    let done = project.prepare(command).end();
+    assert_ne!(done.code, 0, "{}", done.err);
+    let shown: Vec<&str> = done.out.lines().filter(|line| !line.is_empty()).collect();
+    let seconds = |line: &str| line.rsplit_once(": ").unwrap().0.trim().to_owned();
+    assert_eq!(seconds(shown[0]), "Running crate-store --test store");
+    assert_eq!(shown[1], "store in crate-store");
+    assert_eq!(seconds(shown[2]), "Running crate-a --lib");
+    assert_eq!(shown[3], "a in crate-a");
+    assert_eq!(seconds(shown[4]), "Running crate-b --test b");
+    assert_eq!(shown[5], "b in crate-b");
+    let rerun = "error: test failed, to rerun pass `-p crate-b --test b`";
+    assert_eq!(shown[6..], [rerun]);
 }
