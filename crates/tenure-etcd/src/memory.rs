@@ -139,8 +139,9 @@ fn is_writable(folder: &OwnedFd) -> bool {
     rustix::fs::accessat(folder, ".", Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// How often a lock is tried that another process has, once a millisecond. It has it for a fraction of that, unless it was stopped.
-const TRIES: u32 = 100;
+/// How often a lock is tried that another process has, once a millisecond. It has it for a fraction of that, unless it was
+/// stopped. On a busy machine, many may have it one after the other, and each may have to wait for a processor meanwhile.
+const TRIES: u32 = 500;
 
 /// Keeps other processes from changing what is kept here.
 fn lock_briefly(folder: &OwnedFd) -> Result<(), Errno> {
