@@ -17,7 +17,7 @@ STATIC_FLAGS = --target $(HOST) --config 'target.$(HOST).rustflags="-Ctarget-fea
 RELEASE_FLAGS = $(if $(STATIC),$(STATIC_FLAGS))
 RELEASE_DIR = $(TARGET_DIR)/$(if $(STATIC),$(HOST)/)release
 # SQLite counts no memory, which takes a lock for each allocation, and loads no extensions.
-demo bench install: export LIBSQLITE3_FLAGS ?= -DSQLITE_DEFAULT_MEMSTATUS=0 -DSQLITE_OMIT_LOAD_EXTENSION
+bench install: export LIBSQLITE3_FLAGS ?= -DSQLITE_DEFAULT_MEMSTATUS=0 -DSQLITE_OMIT_LOAD_EXTENSION
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test programs soak check count bench install share deny tools shells
@@ -28,9 +28,9 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: NEEDED := cc:build-essential
-demo: tools ## Build the release binary and watch it share a project's tasks among runners
-	$(CARGO) build --release --locked -p tenure-cli $(RELEASE_FLAGS)
-	TENURE="$(RELEASE_DIR)/tenure" bash demo/demo.sh
+demo: tools ## Build the command, quickly and without etcd, and watch it share a project's tasks among runners
+	$(CARGO) build --profile demo --locked -p tenure-cli --no-default-features
+	TENURE="$(TARGET_DIR)/demo/tenure" bash demo/demo.sh
 
 # Most tests wait for the processes that they start: one for each core would leave the cores idle.
 test soak programs: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
