@@ -98,7 +98,8 @@ fn every_test_program_runs_in_the_folder_of_its_crate_and_one_that_fails_is_name
                 "executable": program,
                 "fresh": true,
             });
-            built += &format!("{artifact}\n");
+            built.push_str(&artifact.to_string());
+            built.push('\n');
         }
     }
     project.write("built", &built);

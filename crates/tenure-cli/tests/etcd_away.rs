@@ -121,8 +121,10 @@ fn a_hook_that_waited_in_vain_spares_the_next_one_the_wait() {
         (hook.ended(), began.elapsed())
     };
     let (said, first) = edit();
-    // It was ended by its own limit.
-    assert!(said.err.contains("within 5 seconds"), "{said:?}");
+    // It was ended by its own limit, or on a busy machine by that of the call, which began later and is as long.
+    let in_vain = ["within 5 seconds", "does not answer"];
+    assert!(in_vain.iter().any(|why| said.err.contains(why)), "{said:?}");
+    assert!(first >= Duration::from_secs(2), "{first:?}");
     let (said, later) = edit();
     assert!(said.err.contains("does not answer"), "{said:?}");
     assert!(later < first / 2, "{later:?} after {first:?}");

@@ -30,8 +30,9 @@ use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::{beneath, look};
 
 use crate::config;
-use crate::git::{Git, GitError, lines};
 use crate::script::{OWN_FOLDER, Script, is_ours, is_pre_commit, is_strict};
+use crate::work_tree::here;
+use tenure_git::{Git, GitError, lines};
 
 /// The hooks of a repository with a work tree.
 const CLIENT: [&str; 5] = [
@@ -125,7 +126,7 @@ pub enum HookError {
 /// A repository, as far as its hooks are concerned.
 #[derive(Debug)]
 struct Repository {
-    git: Git,
+    git: Git<'static>,
     /// The directory that all its worktrees share.
     common: PathBuf,
     /// The folder that git takes hooks from.
@@ -137,7 +138,7 @@ struct Repository {
 
 impl Repository {
     fn find(folder: &Path) -> Result<Self, HookError> {
-        let git = Git::at(folder);
+        let git = here(folder);
         let facts = [
             "rev-parse",
             "--path-format=absolute",
@@ -148,7 +149,7 @@ impl Repository {
         ];
         let mut above = folder.ancestors().map(|above| above.join(".git"));
         let answer = match git.run(&facts) {
-            Err(GitError::Failed { .. }) if !above.any(|git| look::may_be_there(&git)) => {
+            Err(GitError::Refused { .. }) if !above.any(|git| look::may_be_there(&git)) => {
                 return Err(HookError::NoRepository(folder.to_owned()));
             }
             answer => answer?,

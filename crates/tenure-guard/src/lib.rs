@@ -11,7 +11,7 @@
 //! | [`recording`] | how that is found out |
 //! | `past` | what was reserved at an earlier time |
 //! | [`push`] | which commits of a push were made against reservations |
-//! | `git` | runs the user's git, as the hook that it is started by would |
+//! | `work_tree` | where git runs the hooks of a repository, and git as a hook runs it |
 //!
 //! # Invariants
 //!
@@ -26,7 +26,6 @@
 //! it; a server can't be passed that way ([`touched::new_on_branches`] is what its hook asks).
 
 mod config;
-mod git;
 pub mod hooks;
 pub mod judge;
 mod past;
@@ -35,5 +34,6 @@ pub mod recording;
 pub mod records;
 mod script;
 pub mod touched;
+mod work_tree;
 
-pub use git::{Git, GitError};
+pub use work_tree::here;

@@ -1,9 +1,9 @@
 //! Which commits of a push were made against reservations: [`refused`].
 
-use crate::git::Git;
 use crate::judge::{GuardError, Reserved};
 use crate::records::{Holding, Known, Record};
 use crate::touched;
+use tenure_git::Git;
 
 /// A path of a commit that was made while another holder had that path.
 #[derive(Debug, Clone)]

@@ -11,11 +11,11 @@
 use jiff::{SignedDuration, Timestamp};
 use tenure::{Tenure, Who};
 
-use crate::git::Git;
 use crate::judge::{GuardError, Reserved};
 use crate::past::Past;
 use crate::records::{Holding, How, Known, Record};
 use crate::touched::{self, Made};
+use tenure_git::Git;
 
 /// How much later than a commit its record may be made by the hook.
 const SLOW_HOOK: SignedDuration = SignedDuration::from_secs(10);
@@ -23,7 +23,7 @@ const SLOW_HOOK: SignedDuration = SignedDuration::from_secs(10);
 /// What a record is made from.
 pub struct Recorder<'a> {
     /// The repository.
-    pub git: &'a Git,
+    pub git: &'a Git<'a>,
     /// The store.
     pub tenure: &'a Tenure,
     /// What is reserved now.

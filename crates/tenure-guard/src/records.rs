@@ -22,7 +22,7 @@ use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::permissions::open_or_create;
 use tenure_host::files::{atomic, look};
 
-use crate::git::{Git, GitError};
+use tenure_git::{Git, GitError};
 
 /// The size at which a new file is begun.
 const MAX_FILE: u64 = 1024 * 1024;

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-use crate::git::{Git, GitError, lines};
+use tenure_git::{Git, GitError, lines};
 
 /// The options of every comparison.
 const COMPARE: [&str; 4] = [

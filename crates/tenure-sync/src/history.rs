@@ -8,10 +8,10 @@ use tenure::{Project, Tenure, call_deadline};
 use tenure_core::TaskError;
 use tenure_core::task::{ImportSummary, Replica, TaskCopy};
 
-use super::git::Git;
 use super::lines;
 use super::outcome::Failure;
 use super::repository::{LOCAL, Oid, Repository, Texts};
+use tenure_git::{Environment, Git};
 
 /// What one commit changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -273,10 +273,7 @@ pub(super) fn open<'a>(
     project: &'a Project,
     tenure: &'a Tenure,
 ) -> Result<Option<Repository<'a>>, Failure> {
-    let git = Git {
-        root: project.root().to_owned(),
-        stop: &|| false,
-    };
+    let git = Git::at(project.root(), Environment::WithoutIndex);
     Ok(Repository::find(git, &tenure.config().sync.reference)?)
 }
 

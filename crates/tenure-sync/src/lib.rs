@@ -28,7 +28,6 @@
 //! 4. One sync runs at a time in a project: a kernel lock on `.tenure/sync.lock`. The projects of several
 //!    work trees share the ref; whichever moves it second merges again.
 
-mod git;
 mod history;
 mod lines;
 mod outcome;
@@ -45,11 +44,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure::{Project, Tenure, call_deadline};
 use tenure_core::task::{MergeSummary, Replica, TaskStore};
+use tenure_git::{Environment, Git, GitError, words};
 use tenure_host::files::beneath;
 use tenure_host::flock::{FileLock, TryLock};
 use tenure_host::identity;
 
-use self::git::{Git, GitError, words};
 pub use self::history::{Change, Commit, Restore, log, plan_restore};
 use self::outcome::Failure;
 pub use self::outcome::{SyncEvent, SyncOutcome};
@@ -110,10 +109,7 @@ fn run(
     let tasks = &**tenure.tasks()?;
     let settings = &tenure.config().sync;
     let root = project.root();
-    let git = Git {
-        root: root.to_owned(),
-        stop,
-    };
+    let git = Git::at(root, Environment::WithoutIndex).until(stop);
     let why = match Repository::find(git, &settings.reference) {
         Ok(Some(repository)) => {
             if project.has_earlier_ignore() && !repository.has_committed(".tenure/.gitignore")? {
@@ -346,7 +342,7 @@ impl Sync<'_> {
     fn fetch<'n>(&self, names: &'n [String]) -> Result<Vec<Remote<'n>>, Failure> {
         let mut remotes = Vec::new();
         for name in names {
-            let (known, offline) = match self.repository.fetch(name, git::REMOTE) {
+            let (known, offline) = match self.repository.fetch(name, tenure_git::LIMIT) {
                 Ok(found) => (found, None),
                 Err(GitError::Stopped) => return Err(GitError::Stopped.into()),
                 Err(error) if error.says(&["cannot lock ref", "Unable to create"]) => {

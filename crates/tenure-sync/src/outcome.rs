@@ -8,8 +8,8 @@ use tenure_core::task::MergeSummary;
 use tenure_core::{StoreError, TaskError};
 
 use super::LEGACY;
-use super::git::GitError;
 use super::repository::LOCAL;
+use tenure_git::GitError;
 
 /// Something that happened during a sync. Its text is a line for people.
 #[derive(Debug, Clone, PartialEq, Eq)]

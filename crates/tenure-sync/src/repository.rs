@@ -15,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use tenure_git::{Git, GitError};
 use tenure_host::files::atomic;
 use tenure_host::time_limit::TimeLimit;
 
-use super::git::{Git, GitError};
 use super::lines;
 
 /// The ref that holds the tasks in this clone.
@@ -75,7 +75,7 @@ pub(super) struct Repository<'a> {
 
 impl<'a> Repository<'a> {
     /// The repository that git's folder is in; `None` if it is in none.
-    pub(super) fn find(mut git: Git<'a>, reference: &'a str) -> Result<Option<Self>, GitError> {
+    pub(super) fn find(git: Git<'a>, reference: &'a str) -> Result<Option<Self>, GitError> {
         let found = match git.run(&["rev-parse", "--show-cdup", "--show-prefix"]) {
             Ok(found) => found,
             Err(error) if error.says(&["not a git repository"]) => return Ok(None),
@@ -87,18 +87,14 @@ impl<'a> Repository<'a> {
         let prefix = prefix.strip_suffix(b"\n").unwrap_or(prefix);
         let folder = prefix.strip_suffix(b"/").unwrap_or(prefix);
         // From a subfolder, git would see only that part of a commit.
-        git.root.push(OsStr::from_bytes(to_the_top));
+        let git = git.inside(OsStr::from_bytes(to_the_top));
         let known = r"^(remote\..*\.(push)?url|core\.sshcommand)$";
         let mut remotes: BTreeSet<String> = BTreeSet::new();
         let mut has_ssh = ["GIT_SSH_COMMAND", "GIT_SSH"]
             .iter()
             .any(|name| std::env::var_os(name).is_some());
-        let keys = match git.lines(&["config", "--name-only", "--get-regexp", known]) {
-            // It exits with 1 if there is none.
-            Err(GitError::Refused { stderr, .. }) if stderr.is_empty() => Vec::new(),
-            other => other?,
-        };
-        for key in keys {
+        let keys = git.ask(&["config", "--name-only", "--get-regexp", known])?;
+        for key in tenure_git::lines(&keys.unwrap_or_default()) {
             match key
                 .strip_prefix("remote.")
                 .and_then(|key| key.rsplit_once('.'))
@@ -171,7 +167,7 @@ impl<'a> Repository<'a> {
             all.extend(["-c", "core.sshCommand=ssh -oBatchMode=yes"]);
         }
         all.extend(args);
-        self.git.call_remote(&all, limit)
+        self.git.run_for(&all, limit)
     }
 
     /// Fetches the tasks of a remote; `false` if it has none.
@@ -220,7 +216,7 @@ impl<'a> Repository<'a> {
                 remote,
                 &refspec,
             ],
-            super::git::REMOTE,
+            tenure_git::LIMIT,
         );
         match pushed {
             Ok(_) => Ok(Pushed::Done),
@@ -362,7 +358,7 @@ impl<'a> Repository<'a> {
             .git
             .feed(&["fast-import", "--quiet", "--done"], input.into_bytes());
         if let Err(GitError::Refused { stderr, .. }) = &made {
-            remove_crash_report(&self.git.root, stderr);
+            remove_crash_report(self.git.folder(), stderr);
         }
         let made = String::from_utf8_lossy(&made?).trim().to_owned();
         Ok(made)

@@ -10,10 +10,10 @@ use tenure::{Config, Project, Tenure, call_deadline};
 use tenure_host::files::fault::explain;
 use tenure_host::files::{atomic, beneath};
 
-use super::git::{Git, GitError};
 use super::history;
 use super::outcome::{Failure, SyncOutcome};
 use super::repository::{LOCAL, Repository, tracking};
+use tenure_git::{Environment, Git, GitError};
 
 /// The largest `sync.json` that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -161,10 +161,7 @@ pub fn destination(folder: &Path, config: &Config) -> Result<Vec<String>, String
     if !config.sync.enabled {
         return Err("sync.enabled is false".to_owned());
     }
-    let git = Git {
-        root: folder.to_owned(),
-        stop: &|| false,
-    };
+    let git = Git::at(folder, Environment::WithoutIndex);
     match Repository::find(git, &config.sync.reference) {
         Ok(Some(repository)) => repository.chosen(&config.sync.remote),
         Ok(None) => Err("this is not a git repository".to_owned()),

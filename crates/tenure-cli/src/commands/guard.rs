@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
 use tenure::{Config, plural};
+use tenure_git::GitError;
+use tenure_guard::here;
 use tenure_guard::hooks::{self, HookError, Status};
 use tenure_guard::records::{How, Record};
-use tenure_guard::{Git, GitError};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -60,7 +61,7 @@ fn install(global: &Global) -> Result<Answer, Failure> {
     let (status, changed) = hooks::install(&start, &program, config.guard.strict)?;
     let records = scene::records(&start, context::find_project()?.as_ref())?;
     let known = records.read()?;
-    let tips = tenure_guard::touched::tips(&Git::at(&start))?;
+    let tips = tenure_guard::touched::tips(&here(&start))?;
     let at = tenure.clock().now().wall;
     let new = tips.into_iter().filter(|commit| !known.has(commit));
     let new: Vec<Record> = new.map(|commit| Record::before(commit, at)).collect();
@@ -103,7 +104,7 @@ fn status(global: &Global) -> Result<Answer, Failure> {
     let records = scene::records(&start, project.as_ref())?;
     if status.is_installed() {
         // Without the store, it can't be told what the commits were made against.
-        let top = Git::at(&start).top()?.unwrap_or(start.clone());
+        let top = here(&start).top()?.unwrap_or(start.clone());
         let noticed = Scene::open(global, &top, project.as_ref(), config.clone())
             .and_then(|scene| scene.notice());
         if let Err(failure) = noticed {

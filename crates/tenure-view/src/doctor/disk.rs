@@ -1,13 +1,13 @@
 //! The file systems of the project, tried out; who may write there; and temporary files that killed processes left.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, Mode, OFlags};
 use tenure::{Project, StoreUrl};
+use tenure_git::folder::{self, Entry};
 use tenure_host::files::{beneath, look};
 use tenure_host::identity;
 use tenure_host::record_lock::{RecordLocks, try_record_lock};
@@ -15,9 +15,6 @@ use tenure_host::record_lock::{RecordLocks, try_record_lock};
 use super::{Finding, Remedy};
 use crate::overview::Overview;
 use crate::scan;
-
-/// The largest file that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
 
 pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
     let folders = folders(project, overview);
@@ -287,28 +284,21 @@ fn leftovers(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
 
 /// Hooks that the repository's settings name and that do not exist.
 fn hooks(root: &Path, found: &mut Vec<Finding>) {
-    let config = root.join(".git/config");
-    let text = match beneath::read_following(&config, LARGEST) {
-        Ok(text) => text,
-        // There is no repository, or this is a linked worktree.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return;
-        }
+    // A linked worktree has its hooks from the main one, and a submodule from its own folder.
+    let core = match folder::entry(root) {
+        Ok(Entry::Folder(git)) => folder::core(&git),
+        Ok(_) => return,
+        Err(error) => Err(error),
+    };
+    let hooks = match core {
+        Ok(core) => core.hooks,
         Err(error) => {
-            let what = format!("{} can't be read", config.display());
-            found.push(Finding::unexamined(what, &error));
+            found.push(Finding::unexamined("git's settings can't be read", &error));
             return;
         }
     };
-    let text = String::from_utf8_lossy(&text);
-    let setting = text.lines().find_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        name.trim()
-            .eq_ignore_ascii_case("hooksPath")
-            .then(|| value.trim().to_owned())
-    });
-    if let Some(hooks) = setting
-        && !hooks.starts_with('~')
+    if let Some(hooks) = hooks
+        && !hooks.starts_with("~")
         && !look::may_be_folder(&root.join(&hooks))
     {
         found.push(
@@ -316,7 +306,7 @@ fn hooks(root: &Path, found: &mut Vec<Finding>) {
                 "hooks",
                 "git is configured to run hooks from a folder that does not exist",
             )
-            .seen(format!("core.hooksPath is {hooks}"))
+            .seen(format!("core.hooksPath is {}", hooks.display()))
             .means("No hook runs, whatever it should check.")
             .remedy(Remedy::Command("git config --unset core.hooksPath".into())),
         );

@@ -5,15 +5,13 @@ use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tenure_git::folder::{self, LARGEST};
 use tenure_host::files::beneath::read_following;
 use tenure_host::files::look;
 
 use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
 use crate::processes::{Processes, Seen};
 use crate::scan::{self, MOST_ENTRIES};
-
-/// The largest file that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
 
 /// How many entries of `refs` are looked at in each repository.
 const MOST_REFS: usize = 20_000;
@@ -42,10 +40,11 @@ impl Repository {
                 return None;
             }
         };
-        let common = match text_of(&own.join("commondir")) {
-            Ok(Some(to)) => own.join(to.trim_end()),
-            Ok(None) => own.clone(),
+        let common = match folder::common(&own) {
+            Ok(common) => common,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => own.clone(),
             Err(error) => {
+                let error = look::unreadable(&own.join("commondir"), &error);
                 left_out.push(format!(
                     "{error}: locks of its repository were not looked for"
                 ));
@@ -63,12 +62,9 @@ impl Repository {
             repository.folders.push(own);
         }
         for worktree in subfolders(&common.join("worktrees"), left_out) {
-            match text_of(&worktree.join("gitdir")) {
-                Ok(link) => {
-                    let link = link.as_ref().map(|link| Path::new(link.trim_end()));
-                    let place = link.and_then(Path::parent);
-                    repository.places.extend(place.map(Path::to_owned));
-                }
+            match folder::entry_of(&worktree) {
+                Ok(entry) => repository.places.extend(entry.parent().map(Path::to_owned)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 // It may be anywhere.
                 Err(_) => repository.places.push(PathBuf::from("/")),
             }
@@ -132,28 +128,14 @@ impl Repository {
 }
 
 /// The git folder of a worktree or of a bare repository.
-fn git_folder(folder: &Path) -> io::Result<Option<PathBuf>> {
-    let link = folder.join(".git");
-    if look::is_folder(&link)? {
-        return Ok(Some(link));
+fn git_folder(place: &Path) -> io::Result<Option<PathBuf>> {
+    if let Some(git) = folder::entry(place)?.folder() {
+        return Ok(Some(git));
     }
-    if let Some(text) = text_of(&link)? {
-        let to = text.strip_prefix("gitdir:");
-        return Ok(to.map(|to| folder.join(to.trim())));
-    }
-    let is_bare = look::is_file(&folder.join("HEAD"))?
-        && look::is_folder(&folder.join("objects"))?
-        && look::is_folder(&folder.join("refs"))?;
-    Ok(is_bare.then(|| folder.to_owned()))
-}
-
-/// A small text file of git's; `None` if it is not there.
-fn text_of(path: &Path) -> io::Result<Option<String>> {
-    match read_following(path, LARGEST) {
-        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(io::Error::other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(look::unreadable(path, &error)),
-    }
+    let is_bare = look::is_file(&place.join("HEAD"))?
+        && look::is_folder(&place.join("objects"))?
+        && look::is_folder(&place.join("refs"))?;
+    Ok(is_bare.then(|| place.to_owned()))
 }
 
 fn is_lock(path: &Path) -> bool {
@@ -169,7 +151,12 @@ fn subfolders(folder: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
 
 /// The git folders of submodules that have them in their own work tree, as older ones do.
 fn unabsorbed(top: &Path) -> io::Result<Vec<PathBuf>> {
-    let text = text_of(&top.join(".gitmodules"))?.unwrap_or_default();
+    let modules = top.join(".gitmodules");
+    let text = match read_following(&modules, LARGEST) {
+        Ok(text) => String::from_utf8(text).map_err(io::Error::other)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(look::unreadable(&modules, &error)),
+    };
     let paths = text.lines().filter_map(|line| {
         let (name, path) = line.split_once('=')?;
         (name.trim() == "path").then(|| path.trim().trim_matches('"'))

@@ -5,7 +5,8 @@ use std::path::Path;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure, Who};
 use tenure_core::{ErrorKind, HolderId, StoreError};
-use tenure_guard::Git;
+use tenure_git::Git;
+use tenure_guard::here;
 use tenure_guard::judge::{GuardError, Reserved};
 use tenure_guard::recording::Recorder;
 use tenure_guard::records::{How, Known, Records};
@@ -20,7 +21,7 @@ const LOOK_BACK: usize = 100;
 
 /// What a hook works with.
 pub(super) struct Scene {
-    pub(super) git: Git,
+    pub(super) git: Git<'static>,
     pub(super) tenure: Tenure,
     pub(super) reserved: Reserved,
     pub(super) me: Who,
@@ -48,7 +49,7 @@ impl Scene {
             }
         };
         Ok(Self {
-            git: Git::at(top),
+            git: here(top),
             reserved: Reserved::read(&tenure, top, project)?,
             tenure,
             me: me(global, project)?,
@@ -144,6 +145,6 @@ pub(super) fn records(folder: &Path, project: Option<&Project>) -> Result<Record
             let _ = project.create_state();
             Records::in_folder(project.state())
         }
-        None => Records::in_repository(&Git::at(folder))?,
+        None => Records::in_repository(&here(folder))?,
     })
 }

@@ -1,13 +1,13 @@
 //! The files of the work tree that an agent edits: [`Files`].
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tenure::wire::ErrorCode;
 use tenure::{BadPath, PathPattern, Project, WorkTree};
+use tenure_git::folder::{self, Entry};
+use tenure_git::{Environment, Git};
 use tenure_host::files::look;
 
 use crate::answer::Failure;
@@ -32,7 +32,7 @@ impl Files {
             at_top: folder
                 .canonicalize()
                 .is_ok_and(|folder| folder == tree.root()),
-            git: git_folder(tree.root()),
+            git: folder::entry(tree.root()).ok().and_then(Entry::folder),
             tree,
         }))
     }
@@ -101,32 +101,20 @@ impl Files {
         if paths.is_empty() {
             return Vec::new();
         }
-        let status = Command::new("git")
-            .arg("-C")
-            .arg(self.tree.root())
-            .args([
-                "--literal-pathspecs",
-                "--no-optional-locks",
-                "status",
-                "--porcelain",
-                "-z",
-            ])
-            .args([
-                "--untracked-files=all",
-                "--ignored=matching",
-                "--no-renames",
-                "--",
-            ])
-            .args(paths)
-            .env_remove("GIT_DIR")
-            .env_remove("GIT_INDEX_FILE")
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output();
-        let Some(status) = status.ok().filter(|status| status.status.success()) else {
+        let options = [
+            "status",
+            "--porcelain",
+            "-z",
+            "--untracked-files=all",
+            "--ignored=matching",
+            "--no-renames",
+            "--",
+        ];
+        let git = Git::at(self.tree.root(), Environment::Alone);
+        let Ok(status) = git.run(&[&options[..], paths].concat()) else {
             return Vec::new();
         };
-        let lines = status.stdout.split(|byte| *byte == 0);
+        let lines = status.split(|byte| *byte == 0);
         let changed: Vec<&[u8]> = lines.filter_map(|line| line.get(3..)).collect();
         let clean = paths
             .iter()
@@ -137,14 +125,4 @@ impl Files {
 
 fn written(file: &Path) -> Option<Timestamp> {
     Timestamp::try_from(file.metadata().ok()?.modified().ok()?).ok()
-}
-
-/// The folder of git that belongs to a work tree.
-fn git_folder(root: &Path) -> Option<PathBuf> {
-    let entry = root.join(".git");
-    if fs::symlink_metadata(&entry).ok()?.is_file() {
-        let text = fs::read_to_string(&entry).ok()?;
-        return Some(root.join(text.strip_prefix("gitdir: ")?.trim_end()));
-    }
-    Some(entry)
 }

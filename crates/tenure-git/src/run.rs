@@ -1,18 +1,19 @@
-//! Runs the user's own git, one plumbing command at a time.
+//! Runs the user's own git, one command at a time: [`Git`].
 //!
 //! # Invariants
 //!
-//! 1. No hook runs, nothing is signed, and nothing is asked: no terminal, no askpass, no editor.
-//! 2. Every git has a time limit. If this process is killed, its git gets SIGTERM, which lets git remove
+//! 1. Every git has a time limit. If this process is killed, its git gets SIGTERM, which lets git remove
 //!    its lock files.
-//! 3. A git that did not read all of its input has failed, whatever its exit code.
+//! 2. A git that did not read all of its input has failed, whatever its exit code.
+//! 3. What git is told about its surroundings is an [`Environment`]. In all but that of the caller, no hook runs, nothing is
+//!    signed, and nothing is asked: no terminal, no askpass, no editor.
 
-use std::ffi::OsStr;
-use std::fmt;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -23,9 +24,8 @@ use tenure_core::text::flat;
 use tenure_host::tied::{Tied, TiedChild};
 use tenure_host::time_limit::TimeLimit;
 
-/// How long a command may take that stays on this machine, and one that talks to a remote.
-const LOCAL: Duration = Duration::from_secs(60);
-pub(super) const REMOTE: Duration = Duration::from_secs(120);
+/// How long a command may take.
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// How long git may take to end after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,17 +53,21 @@ const MISLEADING: [&str; 13] = [
     "GIT_WORK_TREE",
 ];
 
-/// What git is told about itself and about the programs that it may start.
-const ENVIRONMENT: [(&str, &str); 9] = [
+/// What git is told in every environment. A replacement would show other paths than those that are pushed.
+const ALWAYS: [(&str, &str); 3] = [
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    ("GIT_LITERAL_PATHSPECS", "1"),
+];
+
+/// What git is told about the programs that it may start.
+const ALONE: [(&str, &str); 6] = [
     ("LC_ALL", "C"),
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_ASKPASS", ""),
     ("SSH_ASKPASS_REQUIRE", "never"),
     ("GCM_INTERACTIVE", "never"),
     ("GIT_EDITOR", ":"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_NO_REPLACE_OBJECTS", "1"),
-    ("GIT_LITERAL_PATHSPECS", "1"),
 ];
 
 /// Settings that would run something, or lock or write something that is not ours.
@@ -80,90 +84,148 @@ const SETTINGS: [&str; 9] = [
     "maintenance.auto=false",
 ];
 
+/// What git is told about its surroundings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Environment {
+    /// Those of this process: a hook looks at the index and the objects of the command that runs it.
+    Caller,
+    /// None: the repository is that of the folder.
+    Alone,
+    /// None, and there is no index: some commands read it although they do not need it.
+    WithoutIndex,
+}
+
 /// Why a git command failed.
-#[derive(Debug)]
-pub(super) enum GitError {
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GitError {
     /// It is not installed.
+    #[error("git is not installed, or not in PATH")]
     Missing,
     /// The caller asked to stop.
+    #[error("it was stopped")]
     Stopped,
     /// It took too long.
+    #[error("git took longer than {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// It failed: the command, and what it printed.
-    Refused { what: String, stderr: String },
+    /// It failed.
+    #[error("git {what} failed{}", after_colon(stderr))]
+    Refused {
+        /// The command.
+        what: String,
+        /// What it printed.
+        stderr: String,
+    },
     /// It could not be run.
+    #[error("git can't be run ({0})")]
     Io(io::Error),
 }
 
-impl fmt::Display for GitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("git is not installed"),
-            Self::Stopped => f.write_str("it was stopped"),
-            Self::TimedOut(limit) => write!(f, "git took longer than {} s", limit.as_secs()),
-            Self::Refused { what, stderr } => match words(stderr) {
-                words if words.is_empty() => write!(f, "git {what} failed"),
-                words => write!(f, "git {what}: {words}"),
-            },
-            Self::Io(error) => write!(f, "git can't be run ({error})"),
-        }
+fn after_colon(stderr: &str) -> String {
+    match words(stderr) {
+        words if words.is_empty() => words,
+        words => format!(": {words}"),
     }
 }
 
 impl GitError {
     /// Whether git printed one of these.
-    pub(super) fn says(&self, known: &[&str]) -> bool {
+    pub fn says(&self, known: &[&str]) -> bool {
         matches!(self, Self::Refused { stderr, .. } if known.iter().any(|known| stderr.contains(known)))
     }
 }
 
 /// Git in one folder.
-pub(super) struct Git<'a> {
-    pub(super) root: PathBuf,
-    pub(super) stop: &'a dyn Fn() -> bool,
+#[derive(Clone)]
+pub struct Git<'a> {
+    folder: PathBuf,
+    environment: Environment,
+    stop: &'a dyn Fn() -> bool,
+}
+
+impl std::fmt::Debug for Git<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut git = f.debug_struct("Git");
+        git.field("folder", &self.folder)
+            .field("environment", &self.environment)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Git<'_> {
+    /// Git, run in this folder.
+    pub fn at(folder: &Path, environment: Environment) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            environment,
+            stop: &|| false,
+        }
+    }
+}
+
+impl<'a> Git<'a> {
+    /// The same, ended as soon as `stop` says so.
+    pub fn until<'b>(self, stop: &'b dyn Fn() -> bool) -> Git<'b>
+    where
+        'a: 'b,
+    {
+        Git { stop, ..self }
+    }
+
+    /// The folder that it runs in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The same in another folder, given by its path from here.
+    #[must_use]
+    pub fn inside(mut self, folder: &OsStr) -> Self {
+        self.folder.push(folder);
+        self
+    }
+
+    /// The top of the work tree; `None` in a bare repository.
+    pub fn top(&self) -> Result<Option<PathBuf>, GitError> {
+        if self.run(&["rev-parse", "--is-inside-work-tree"])? != b"true\n" {
+            return Ok(None);
+        }
+        let mut top = self.run(&["rev-parse", "--show-toplevel"])?;
+        top.pop_if(|byte| *byte == b'\n');
+        Ok(Some(PathBuf::from(OsString::from_vec(top))))
+    }
+
     /// The output of a command that has to succeed.
-    pub(super) fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Vec<u8>, GitError> {
-        self.run_with(args, Vec::new(), LOCAL)
+    pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Vec<u8>, GitError> {
+        self.run_for(args, LIMIT)
     }
 
     /// The same as lines of text.
-    pub(super) fn lines<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Vec<String>, GitError> {
-        let text = String::from_utf8_lossy(&self.run(args)?).into_owned();
-        Ok(text.lines().map(str::to_owned).collect())
+    pub fn lines<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Vec<String>, GitError> {
+        Ok(lines(&self.run(args)?))
     }
 
-    /// The output of a command that reads this input.
-    pub(super) fn feed<S: AsRef<OsStr>>(
+    /// The same of a command that may take this long.
+    pub fn run_for<S: AsRef<OsStr>>(
         &self,
         args: &[S],
-        input: Vec<u8>,
-    ) -> Result<Vec<u8>, GitError> {
-        self.run_with(args, input, LOCAL)
-    }
-
-    /// Runs a command that talks to a remote, which may take long or never answer.
-    pub(super) fn call_remote(&self, args: &[&str], limit: Duration) -> Result<Vec<u8>, GitError> {
-        self.run_with(args, Vec::new(), limit)
-    }
-
-    fn run_with<S: AsRef<OsStr>>(
-        &self,
-        args: &[S],
-        input: Vec<u8>,
         limit: Duration,
     ) -> Result<Vec<u8>, GitError> {
-        let output = self.output(args, input, limit)?;
-        if output.status.success() {
-            return Ok(output.stdout);
+        let output = self.output(args, Vec::new(), limit)?;
+        succeeded(args, output)
+    }
+
+    /// The output of a command, or `None` if there is no such setting or name, which git tells by the exit code 1.
+    pub fn ask<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Option<Vec<u8>>, GitError> {
+        let output = self.output(args, Vec::new(), LIMIT)?;
+        if output.status.code() == Some(1) {
+            return Ok(None);
         }
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let mut words = args.iter().map(|arg| arg.as_ref().to_string_lossy());
-        let what = words.find(|word| !word.starts_with('-') && !word.contains('='));
-        let what = what.unwrap_or_default().into_owned();
-        Err(GitError::Refused { what, stderr })
+        succeeded(args, output).map(Some)
+    }
+
+    /// The output of a command that reads this input and has to succeed.
+    pub fn feed<S: AsRef<OsStr>>(&self, args: &[S], input: Vec<u8>) -> Result<Vec<u8>, GitError> {
+        succeeded(args, self.output(args, input, LIMIT)?)
     }
 
     fn output<S: AsRef<OsStr>>(
@@ -178,19 +240,10 @@ impl Git<'_> {
         // Not a pipe: an ssh that stays in the background would keep it open.
         let stderr = memfd_create("stderr", MemfdFlags::CLOEXEC).map(File::from);
         let mut stderr = stderr.map_err(|error| GitError::Io(error.into()))?;
-        let mut git = Command::new("git");
-        git.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]))
-            .args(args)
-            .current_dir(&self.root)
-            .envs(ENVIRONMENT)
-            // Some commands read the index although they do not need it. This one does not exist.
-            .env("GIT_INDEX_FILE", self.root.join(".tenure/no-index"))
-            .stdin(Stdio::piped())
+        let mut git = self.command(args);
+        git.stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr.try_clone().map_err(GitError::Io)?);
-        for name in MISLEADING {
-            git.env_remove(name);
-        }
         let mut tied = Tied::spawn_to_terminate(&mut git).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => GitError::Missing,
             _ => GitError::Io(error),
@@ -216,6 +269,24 @@ impl Git<'_> {
             Some(Err(error)) if output.status.success() => Err(GitError::Io(error)),
             _ => Ok(output),
         }
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        let mut git = Command::new("git");
+        git.current_dir(&self.folder).envs(ALWAYS);
+        if self.environment != Environment::Caller {
+            git.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]))
+                .envs(ALONE)
+                .env_remove("GIT_INDEX_FILE");
+            for name in MISLEADING {
+                git.env_remove(name);
+            }
+        }
+        if self.environment == Environment::WithoutIndex {
+            git.env("GIT_INDEX_FILE", self.folder.join(".tenure/no-index"));
+        }
+        git.args(args);
+        git
     }
 
     fn wait(
@@ -254,6 +325,23 @@ impl Git<'_> {
     }
 }
 
+fn succeeded<S: AsRef<OsStr>>(args: &[S], output: Output) -> Result<Vec<u8>, GitError> {
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut words = args.iter().map(|arg| arg.as_ref().to_string_lossy());
+    let what = words.find(|word| !word.starts_with('-') && !word.contains('='));
+    let what = what.unwrap_or_default().into_owned();
+    Err(GitError::Refused { what, stderr })
+}
+
+/// The lines of an answer, with a mark for what is not UTF-8.
+pub fn lines(answer: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(answer);
+    text.lines().map(str::to_owned).collect()
+}
+
 /// Ends git and everything it started. SIGTERM lets it clean up; a git that is stopped, because it asked
 /// for a password in the background, needs SIGCONT for that.
 fn end_group(tied: &mut TiedChild) {
@@ -270,7 +358,7 @@ fn end_group(tied: &mut TiedChild) {
 }
 
 /// The most telling part of what git printed, fit for the log: what the host said and why git failed.
-pub(super) fn words(stderr: &str) -> String {
+pub fn words(stderr: &str) -> String {
     let lines = stderr.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("hint:"));
     let host = lines
