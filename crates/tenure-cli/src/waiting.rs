@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
-use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, duration};
+use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, call_deadline, duration};
 use tenure_core::{Busy, Cycle, Key, Lease, Verdict};
 
 pub(crate) use self::show::{KeyWait, RELEASED, WaitDisplay, WaitText, limit, locked, situation};
@@ -307,6 +307,21 @@ fn look(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> String {
     "tenure exclusive status".to_owned()
 }
 
+/// What can't be understood in the record of a lease, as far as the store tells, and how a person ends it.
+fn mended(global: &Global, tenure: &Tenure, lease: &Lease) -> String {
+    let snapshot = tenure.store().inspect(&lease.key, call_deadline());
+    let problems = snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.problems);
+    if problems.is_empty() {
+        return String::new();
+    }
+    let end = words::locks_command("release", lease.key.as_str(), global.store.as_deref());
+    let of = words::quoted(lease.holder.id.as_str());
+    format!(
+        "\n  {}\n  to end it by force: {end} --force --holder {of}",
+        problems.join("\n  ")
+    )
+}
+
 /// The message and details of a busy key. `look` is the command that shows more.
 pub(crate) fn busy_report(
     global: &Global,
@@ -333,6 +348,9 @@ pub(crate) fn busy_report(
     }
     if is_malformed(busy) {
         message = format!("{message}\n  to see what is wrong with it: {look}");
+        if let Some((lease, _)) = busy.lease() {
+            message = format!("{message}{}", mended(global, tenure, lease));
+        }
     }
     if let Some((lease, _)) = busy.lease()
         && context::is_held_by_caller(global, lease)

@@ -299,7 +299,10 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
         };
         if *verdict == Verdict::Malformed {
             lines.push(format!("{what} {}", malformed(now, lease)));
-            lines.push("  waiting does not end it".to_owned());
+            lines.push(match lease.expires {
+                Some(_) => format!("  Lock expires at: {}", expiry(now, lease)),
+                None => "  waiting does not end it".to_owned(),
+            });
             continue;
         }
         let mode = match lease.mode {

@@ -410,3 +410,89 @@ fn a_malformed_section_or_runner_spoils_no_list_and_no_grant() {
         project.tenure("tasks done Good --as a").exits(0);
     }
 }
+
+#[test]
+fn a_damaged_row_of_a_lock_is_named_and_spoils_nothing_else() {
+    let values = [
+        ("leases", "mode = 'garbage'"),
+        ("leases", "binding = '{'"),
+        ("leases", "token = -1"),
+        ("leases", "expires_at = 'never'"),
+        ("tickets", "mode = 'garbage'"),
+        ("history", "at = 'then'"),
+        ("history", "evidence = '{'"),
+    ];
+    for (table, damage) in values {
+        let project = Project::new();
+        let mut git = project.program("git");
+        git.args(["init", "-q"]);
+        project.prepare(git).end().exits(0);
+        project.tenure("tasks add Good").exits(0);
+        project.tenure("acquire build --as me --ttl 1h").exits(0);
+        project.tenure("acquire other --as me --ttl 1h").exits(0);
+        let waits = project.queue("build", "run build --as w -- true");
+        let db = rusqlite::Connection::open(project.database()).unwrap();
+        let sql = format!("UPDATE {table} SET {damage} WHERE key = 'build'");
+        assert_eq!(db.execute(&sql, []).unwrap(), 1, "{sql}");
+
+        let row = format!("row 1 of {table} (key \"build\") can't be understood: ");
+        for words in [
+            "locks list",
+            "locks list --all",
+            "locks show build",
+            "locks show other",
+            "locks history",
+            "why build",
+            "why other",
+            "status",
+            "timeline",
+            "tasks list",
+            "sync",
+            "locks cleanup",
+        ] {
+            let said = project.tenure(words);
+            assert_eq!(said.code, 0, "{sql}: {words}: {said:?}");
+        }
+        let looks = match table {
+            "history" => ["locks history", "timeline"],
+            _ => ["locks list", "locks show build"],
+        };
+        for look in looks {
+            let said = project.tenure(look).exits(0).out;
+            assert!(said.contains(&row), "{sql}: {look}: {said}");
+        }
+        let examined = project.tenure("doctor --json").exits(1).out;
+        assert!(
+            examined.contains(&format!("row 1 of {table}")),
+            "{examined}"
+        );
+        // Everything else goes on.
+        project.tenure("tasks next --as a").exits(0);
+        project.tenure("tasks done Good --as a").exits(0);
+        project.tenure("release other --as me").exits(0);
+        let said = project
+            .tenure("acquire build --as bob --no-wait")
+            .fails(6, &[]);
+        if table == "leases" {
+            assert!(said.err.contains(&row), "{sql}: {said:?}");
+            let end = "to end it by force: tenure ";
+            let end = said
+                .err
+                .lines()
+                .find_map(|line| line.trim().strip_prefix(end));
+            let end = end.unwrap().replace('\'', "");
+            project.tenure(&format!("{end} --as boss")).exits(0);
+        } else {
+            let repaired = project.tenure("store repair").exits(0).out;
+            assert!(repaired.contains(&format!("removed: {row}")), "{repaired}");
+            project.tenure("release build --as me").exits(0);
+        }
+        waits.ended();
+        project.tenure("acquire build --as bob").exits(0);
+        let examined = project.tenure("doctor --json").out;
+        assert!(
+            !examined.contains(" can't be understood"),
+            "{sql}: {examined}"
+        );
+    }
+}

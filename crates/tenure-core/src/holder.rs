@@ -171,6 +171,16 @@ impl Holder {
     /// Stands for the host of a holder whose record does not tell it.
     pub const UNKNOWN_HOST: &str = "an unknown host";
 
+    /// Stands for a holder whose record can't be understood.
+    pub fn unreadable() -> Self {
+        Self {
+            id: HolderId::unreadable(),
+            host: Self::UNKNOWN_HOST.into(),
+            command: None,
+            binding: Binding::Detached,
+        }
+    }
+
     /// The process the lease is tied to, if any.
     pub fn process(&self) -> Option<&Process> {
         self.binding.process()

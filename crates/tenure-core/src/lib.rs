@@ -24,6 +24,7 @@
 //! | [`event`] | [`Event`]: one line of a key's history |
 //! | [`task`] | [`Task`], [`Section`], and the rules for working on them |
 //! | [`text`] | text from others, made fit to be shown |
+//! | [`repaired`] | [`Repaired`]: what a store has put right of itself |
 //! | [`store`] | the [`Store`] trait that every store implements |
 //! | [`error`] | [`StoreError`]: what is wrong, where, and how to fix it |
 //!
@@ -57,6 +58,7 @@ pub mod path_pattern;
 pub mod path_set;
 pub mod places;
 pub mod queue;
+pub mod repaired;
 pub mod several;
 pub mod store;
 pub mod task;
@@ -76,6 +78,7 @@ pub use path_pattern::{BadPattern, PathPattern};
 pub use path_set::{BadPathSet, PathSet};
 pub use places::Places;
 pub use queue::{Presence, Ticket, Waiter};
+pub use repaired::Repaired;
 pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,
     Reaped, Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Watched, Withdrawn,

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tenure_core::text::flat;
-use tenure_core::{Event, HistoryQuery, StoreError};
+use tenure_core::{Event, HistoryQuery, Repaired, StoreError};
 
 use crate::client::Client;
 use crate::cluster::Failure;
@@ -12,7 +12,7 @@ use crate::proto::{
 };
 use crate::read::whole;
 use crate::records::EventRecord;
-use crate::repair::{Repaired, SHOWN, delete};
+use crate::repair::{SHOWN, delete};
 use crate::store::EtcdStore;
 
 impl EtcdStore {

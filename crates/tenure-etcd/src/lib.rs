@@ -57,5 +57,5 @@ pub use address::{Address, BadAddress, Tls};
 pub use check::{Check, Login, MemberCheck, MemberStatus, check};
 pub use comparison::{Comparison, Relation};
 pub use memory::MemoryFolder;
-pub use repair::{Repair, Repaired};
+pub use repair::Repair;
 pub use store::{EtcdOptions, EtcdStore};

@@ -37,12 +37,7 @@ impl LeaseRecord {
     /// Stands for a record that can't be understood.
     fn unreadable() -> Self {
         Self {
-            holder: Holder {
-                id: HolderId::unreadable(),
-                host: HolderId::unreadable().to_string(),
-                command: None,
-                binding: Binding::Detached,
-            },
+            holder: Holder::unreadable(),
             acquired_at: Lease::UNKNOWN_TIME,
             heartbeat_at: Lease::UNKNOWN_TIME,
             expires_at: Lease::UNKNOWN_TIME,

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use tenure_core::engine::EngineStore as _;
-use tenure_core::{ErrorKind, Key, KeyKind, StoreError};
+use tenure_core::repaired::Ends;
+use tenure_core::{ErrorKind, Key, KeyKind, Repaired, StoreError};
 
 use crate::cluster::remaining;
 use crate::layout::encoded;
@@ -31,17 +32,6 @@ pub enum Repair<'a> {
         /// Whether the caller knows it.
         restored: bool,
     },
-}
-
-/// What was repaired.
-#[derive(Debug, Clone, Default)]
-pub struct Repaired {
-    /// The number that every new token is above, if tokens were raised.
-    pub raised_above: Option<u64>,
-    /// What was done, as sentences.
-    pub done: Vec<String>,
-    /// What is left to do, as sentences.
-    pub left: Vec<String>,
 }
 
 /// How much of a damaged record is shown, so that a person can use it.
@@ -94,20 +84,15 @@ impl EtcdStore {
             {
                 self.end_some(&BTreeSet::from([key.clone()]), by)
                     .map_err(only_store)?;
-                let what = format!("{key}: ended a lease whose record can't be understood");
-                repaired.done.push(what);
+                repaired.ended(key);
                 continue;
             }
             let (success, done) = self.repairs_of(key, &records, by)?;
             if success.is_empty() {
                 let damaged = records.leases.iter().filter(|one| one.is_damaged);
-                repaired.left.extend(damaged.map(|one| {
-                    format!(
-                        "{key}: the record of the lease with token {} can't be understood, and it may be in use. It ends by \
-                         itself when its holder does not renew it; at once with: tenure locks release {key} --force",
-                        one.token
-                    )
-                }));
+                for one in damaged {
+                    repaired.left_lease(key, one.token, Ends::ByItself);
+                }
                 return Ok(());
             }
             let request = TxnRequest {

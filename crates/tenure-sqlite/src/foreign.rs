@@ -87,6 +87,11 @@ impl SqliteStore {
         .fix("name task:ID or section:ID, or use the project's own store for other keys"))
     }
 
+    /// Whether it is another program's database.
+    pub fn is_foreign(&self) -> bool {
+        self.foreign.is_some()
+    }
+
     /// What the other program calls a task or a section: its title, or its name. `None` if its database does not tell,
     /// or if this is a database of tenure's own.
     pub fn foreign_name(&self, key: &Key) -> Result<Option<String>, StoreError> {

@@ -142,26 +142,46 @@ pub(crate) fn last_end(db: &Connection, key: &Key) -> rusqlite::Result<Option<Ev
 pub(crate) fn tell(db: &Connection, query: &HistoryQuery) -> rusqlite::Result<Vec<Event>> {
     let (sql, key) = match &query.key {
         Some(key) => (
-            select_event!("WHERE key = ?1 AND at >= ?2 AND id > ?4 ORDER BY id DESC LIMIT ?3"),
+            select_event!("WHERE key = ?1 AND at >= ?2 AND id > ?3 ORDER BY id DESC"),
             key.as_str(),
         ),
         None => (
-            select_event!("WHERE ?1 = '' AND at >= ?2 AND id > ?4 ORDER BY id DESC LIMIT ?3"),
+            select_event!("WHERE ?1 = '' AND at >= ?2 AND id > ?3 ORDER BY id DESC"),
             "",
         ),
     };
-    let limit = query
-        .limit
-        .and_then(|limit| i64::try_from(limit).ok())
-        .unwrap_or(-1);
     let since = query.since.map(rows::time).unwrap_or_default();
-    let mut events: Vec<Event> = db
-        .prepare_cached(sql)?
-        .query_map(
-            params![key, since, limit, rows::number(query.after)],
-            rows::event,
-        )?
+    let mut statement = db.prepare_cached(sql)?;
+    let found = statement.query_map(params![key, since, rows::number(query.after)], |row| {
+        Ok(rows::event(row).ok())
+    })?;
+    let found = found.filter_map(Result::transpose);
+    let mut events: Vec<Event> = found
+        .take(query.limit.unwrap_or(usize::MAX))
         .collect::<Result<_, _>>()?;
     events.reverse();
     Ok(events)
+}
+
+/// What can't be understood of the time of these events. Its key may be any.
+pub(crate) fn damaged(db: &Connection, query: &HistoryQuery) -> rusqlite::Result<Vec<String>> {
+    // What is no time may be of any.
+    let mut statement = db.prepare_cached(select_event!(
+        "WHERE id > ?1 AND (at >= ?2 OR at NOT GLOB '????-??-??T*') ORDER BY id DESC"
+    ))?;
+    let since = query.since.map(rows::time).unwrap_or_default();
+    let mut found = statement.query(params![rows::number(query.after), since])?;
+    let (mut damaged, mut told) = (Vec::new(), 0);
+    while query.limit.is_none_or(|limit| told < limit)
+        && let Some(row) = found.next()?
+    {
+        match rows::event(row) {
+            Ok(event) => {
+                told += usize::from(query.key.as_ref().is_none_or(|key| event.key == *key));
+            }
+            Err(problem) => damaged.push(problem),
+        }
+    }
+    damaged.reverse();
+    Ok(damaged)
 }

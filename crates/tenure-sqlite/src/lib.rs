@@ -18,6 +18,7 @@
 //! | `log` | the write-ahead log, kept short |
 //! | `moving` | moving a database to another folder |
 //! | `read_only` | opening a database that is only read |
+//! | `repair` | putting right what was damaged by hand |
 //! | `integrity` | whether a database is damaged |
 //! | `fault` | SQLite's errors as messages |
 //!
@@ -45,6 +46,7 @@ mod lock_tables;
 mod log;
 mod moving;
 mod read_only;
+mod repair;
 mod reserved;
 mod rows;
 mod schema;

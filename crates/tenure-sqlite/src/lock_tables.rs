@@ -30,7 +30,7 @@ use tenure_core::{
 };
 
 use crate::foreign;
-use crate::rows;
+use crate::rows::{self, LeaseRow};
 use crate::schema;
 use crate::write::TransactionError;
 
@@ -99,7 +99,7 @@ pub(crate) struct LockRow {
 
 /// A value of a row: text, unless another program wrote something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Column {
+pub(crate) enum Column {
     Text(String),
     /// As SQL writes it: `NULL`, `42`, `x'00FF'`.
     Other(String),
@@ -107,6 +107,9 @@ enum Column {
 
 /// How many bytes of a value that is no text are shown.
 const SHOWN_BYTES: usize = 32;
+
+/// How many characters of a text are shown.
+const SHOWN_CHARACTERS: usize = 300;
 
 /// In place of an id that can't be part of a key: the number of its row follows.
 const ROW: &str = "rowid=";
@@ -337,9 +340,13 @@ impl Column {
         }
     }
 
-    fn quoted(&self) -> String {
+    /// As it is shown in a message, without the end of a very long text.
+    pub(crate) fn quoted(&self) -> String {
         match self {
-            Self::Text(text) => format!("{text:?}"),
+            Self::Text(text) => match text.char_indices().nth(SHOWN_CHARACTERS) {
+                Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
+                None => format!("{text:?}"),
+            },
             Self::Other(literal) => literal.clone(),
         }
     }
@@ -472,10 +479,24 @@ pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite
 }
 
 /// Combines tenure's lease with the lock table's row.
-pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> CombinedLock {
+///
+/// If tenure's row can't be understood, the lock table's row still tells who has the lock, and until when.
+pub(crate) fn merge(key: &Key, mut ours: Vec<LeaseRow>, tables: Option<LockRow>) -> CombinedLock {
     let outside = |runner: &str| Evidence::Forced {
         by: HolderId::parse(runner).unwrap_or_else(|_| HolderId::unreadable()),
         reason: Some("by writing the lock table outside tenure".into()),
+    };
+    ours.sort_by_key(|row| row.problem.is_none());
+    let ours = match (ours.pop(), &tables) {
+        (Some(row), Some(tables)) if row.problem.is_some() => {
+            let (lease, known) = foreign(key, tables);
+            let token = row.lease.token;
+            return CombinedLock {
+                lease: Some((Lease { token, ..lease }, known)),
+                overruled: None,
+            };
+        }
+        (ours, _) => ours.map(|row| row.lease),
     };
     match (ours, tables) {
         (None, None) => CombinedLock {

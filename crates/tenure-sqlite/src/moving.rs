@@ -29,6 +29,7 @@ use tenure_host::liveness_lock::LockState;
 
 use crate::connection::{self, beside};
 use crate::fault::explain;
+use crate::rows;
 use crate::schema::{self, APPLICATION, MOVED, Owner, VERSION};
 
 /// What became of a database that was to be moved.
@@ -108,7 +109,7 @@ fn is_in_use(db: &Connection, path: &Path) -> rusqlite::Result<bool> {
         db.prepare("SELECT binding FROM leases UNION SELECT binding FROM tickets")?;
     let mut rows = bindings.query([])?;
     while let Some(row) = rows.next()? {
-        let text: String = row.get(0)?;
+        let text = rows::text(row, 0)?;
         let binding = serde_json::from_str::<Binding>(&text);
         let lock = match &binding {
             Ok(binding) => binding.liveness_lock(),

@@ -7,7 +7,7 @@
 //!
 //! 1. Every lease of the key `paths` has a row for each of its places and one for its holder, or the table is missing and
 //!    there is no such lease. They are written in the lease's own transaction.
-//! 2. A row without a lease means nothing.
+//! 2. If a row has no lease, the lease's token may be damaged: all leases of the key are read then.
 //!
 //! SQLite parses the schema whenever a process opens a database, so the table is made with the first reservation: a
 //! project without reservations does not pay for it. An upgrade makes it anew from the leases.
@@ -64,6 +64,13 @@ pub(crate) fn remove(db: &Connection, lease: &Lease) -> rusqlite::Result<()> {
     if !exists(db)? {
         return Ok(());
     }
+    if lease.mode.paths().is_none() || lease.holder.id == HolderId::unreadable() {
+        // If its row can't be understood, it is not known where it was.
+        let rest =
+            "DELETE FROM reserved WHERE token NOT IN (SELECT token FROM leases WHERE key = ?1)";
+        db.execute(rest, [Key::paths().as_str()])?;
+        return Ok(());
+    }
     let token = rows::number(lease.token.0);
     let mut delete = db.prepare_cached("DELETE FROM reserved WHERE place = ?1 AND token = ?2")?;
     delete.execute(params![holder_row(&lease.holder.id), token])?;
@@ -113,16 +120,16 @@ pub(crate) fn of(db: &Connection, holder: &HolderId) -> rusqlite::Result<Vec<i64
 /// Makes the index anew, if there are reservations. A lease that can't be read is everywhere, so that it is met and named.
 pub(crate) fn rebuild(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch("DROP TABLE IF EXISTS reserved")?;
-    let mut leases = db.prepare("SELECT token, mode, holder FROM leases WHERE key = ?1")?;
+    let leases = "SELECT CAST(token AS INTEGER), mode, holder FROM leases WHERE key = ?1";
+    let mut leases = db.prepare(leases)?;
     let mut found = leases.query([Key::paths().as_str()])?;
     let mut is_new = true;
     while let Some(row) = found.next()? {
         if std::mem::take(&mut is_new) {
             db.execute_batch(TABLE)?;
         }
-        let (mode, holder): (String, String) = (row.get(1)?, row.get(2)?);
-        let mode = mode.parse().unwrap_or_default();
-        if let Ok(holder) = HolderId::parse(holder) {
+        let mode = rows::text(row, 1)?.parse().unwrap_or_default();
+        if let Ok(holder) = HolderId::parse(rows::text(row, 2)?) {
             insert(db, row.get(0)?, &mode, &holder)?;
         } else {
             let everywhere = "INSERT OR IGNORE INTO reserved (place, token) VALUES (?1, ?2)";

@@ -18,7 +18,7 @@ use crate::history::HistoryLimits;
 use crate::lock_tables::LockTables;
 use crate::read_only;
 use crate::schema::{self, Purpose};
-use crate::view::ReadTransaction;
+use crate::view::{Damage, ReadTransaction};
 use crate::write::{Needed, TokenReserve, TransactionError, WriteTransaction};
 
 /// How a store is set up.
@@ -380,6 +380,7 @@ impl SqliteStore {
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
+        let damage = Damage::default();
         let Begun { turn, tx } = self.begin(&db.connection)?;
         // After the transaction has begun: time spent waiting for it must not expire a lease.
         let now = self.options.clock.now();
@@ -390,6 +391,7 @@ impl SqliteStore {
             now: &now,
             grace: self.options.queue_grace,
             tables,
+            damage: &damage,
         };
         if tables == LockTables::Attached {
             foreign::settle(&tx)?;
@@ -532,6 +534,7 @@ impl SqliteStore {
             now: &now,
             grace: self.options.queue_grace,
             tables: self.tables(),
+            damage: &Damage::default(),
         })?;
         Ok((answer, self.revision(self.others(tx)?, commits)))
     }

@@ -115,6 +115,16 @@ impl EngineStore for SqliteStore {
         Ok(self.read(by, |reader| history::tell(reader.db, query))?.0)
     }
 
+    fn unreadable_events(
+        &self,
+        query: &HistoryQuery,
+        by: Instant,
+    ) -> Result<Vec<String>, StoreError> {
+        Ok(self
+            .read(by, |reader| history::damaged(reader.db, query))?
+            .0)
+    }
+
     fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         self.still_there()?;
         // In this order: whatever happens after `seen` either changes the revision or rings.

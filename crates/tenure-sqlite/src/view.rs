@@ -1,21 +1,22 @@
 //! Reading inside a transaction: [`ReadTransaction`].
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rusqlite::{Connection, ToSql};
 use tenure_core::engine::{self, LeasePart, Look, Part, Waiting};
 use tenure_core::queue::Rank;
 use tenure_core::{
-    Claim, Epoch, Evidence, Holder, Key, Lease, Liveness, Mode, Moment, Snapshot, Token, Verdict,
-    Waiter,
+    Claim, Doubt, Epoch, Evidence, Holder, HolderId, Key, Lease, Liveness, Mode, Moment, Snapshot,
+    Token, Verdict, Waiter,
 };
 use tenure_host::LocalPresence;
 
 use crate::foreign;
 use crate::lock_tables::{self, LockTable, LockTables};
 use crate::reserved;
-use crate::rows::{self, select_lease, select_ticket};
+use crate::rows::{self, LeaseRow, select_lease, select_ticket};
 
 /// A transaction that reads.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +27,11 @@ pub struct ReadTransaction<'a> {
     pub(crate) grace: Duration,
     /// Where the lock tables are.
     pub(crate) tables: LockTables,
+    pub(crate) damage: &'a Damage,
 }
+
+/// What could not be understood of the rows that a transaction has read, by key.
+pub(crate) type Damage = RefCell<BTreeMap<Key, BTreeSet<String>>>;
 
 /// The leases of one key, as the store's own table and the lock tables say together.
 pub(crate) struct KeyLeases {
@@ -55,22 +60,35 @@ impl Look for ReadTransaction<'_> {
             return Ok(part.of(self.leases(key)?));
         }
         let found = match part {
-            LeasePart::Token(token) => self.leases_with(key, [rows::number(token.0)])?,
+            LeasePart::Token(token) => self.lease_with(key, token.0)?.into_iter().collect(),
             LeasePart::Near(places) if key.is_paths() => {
-                self.leases_with(key, reserved::near(self.db, places)?)?
+                match self.leases_with(key, reserved::near(self.db, places)?)? {
+                    Some(found) => found,
+                    None => return Ok(part.of(self.leases(key)?)),
+                }
             }
             LeasePart::Near(_) => return Ok(part.of(self.leases(key)?)),
+            LeasePart::Of(holder) if *holder == HolderId::unreadable() => {
+                return Ok(part.of(self.leases(key)?));
+            }
             LeasePart::Of(holder) if key.is_paths() => {
-                self.leases_with(key, reserved::of(self.db, holder)?)?
+                match self.leases_with(key, reserved::of(self.db, holder)?)? {
+                    Some(found) => found,
+                    None => return Ok(part.of(self.leases(key)?)),
+                }
             }
             LeasePart::Of(holder) => self.select_leases(
+                key,
                 select_lease!("WHERE key = ?1 AND holder = ?2 ORDER BY token"),
                 &[&key.as_str(), &holder.as_str()],
             )?,
             LeasePart::First(limit) => self.leases_from(key, i64::MIN, limit)?,
             LeasePart::Beside(claim, limit) => self.select_leases(
+                key,
+                // In no mode is one whose slot can't be understood.
                 select_lease!(
-                    "WHERE key = ?1 AND (mode <> ?2 OR holder = ?3 OR token IN
+                    "WHERE key = ?1 AND (mode <> ?2 OR holder = ?3 OR typeof(slot) NOT IN ('integer', 'null')
+                         OR slot NOT BETWEEN 0 AND 4294967295 OR token IN
                          (SELECT token FROM leases WHERE key = ?1
                           ORDER BY expires_at IS NULL, expires_at, token LIMIT ?4))
                      ORDER BY token"
@@ -83,6 +101,7 @@ impl Look for ReadTransaction<'_> {
                 ],
             )?,
             LeasePart::FirstToExpire(limit) => self.select_leases(
+                key,
                 select_lease!(
                     "WHERE key = ?1 AND token IN
                          (SELECT token FROM leases WHERE key = ?1
@@ -92,56 +111,52 @@ impl Look for ReadTransaction<'_> {
                 &[&key.as_str(), &rows::limit(limit)],
             )?,
         };
-        let judge = |lease| self.judge(lease, None);
-        Ok(found.into_iter().map(judge).collect())
+        Ok(found.into_iter().map(|row| self.judge_row(row)).collect())
     }
 
     fn slots(&mut self, key: &Key) -> rusqlite::Result<Vec<(Token, Option<u32>)>> {
         self.db
             .prepare_cached("SELECT token, slot FROM leases WHERE key = ?1 ORDER BY token")?
             .query_map([key.as_str()], |row| {
-                Ok((Token(rows::unsigned(row, 0)?), row.get(1)?))
+                let token = rows::unsigned(row, 0).map_or(Token::NONE, Token);
+                Ok((token, row.get(1).unwrap_or_default()))
             })?
             .collect()
     }
 
     fn waiting(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiting>> {
-        self.db
-            .prepare_cached(
-                "SELECT ticket, holder, named, mode, parked FROM tickets WHERE key = ?1 ORDER BY rank, ticket",
-            )?
-            .query_map([key.as_str()], rows::waiting)?
-            .collect()
+        let mut statement = self.db.prepare_cached(
+            "SELECT ticket, holder, named, mode, parked FROM tickets WHERE key = ?1 ORDER BY rank, ticket",
+        )?;
+        let found = statement.query_map([key.as_str()], |row| Ok(rows::waiting(row)))?;
+        found.filter_map(Result::transpose).collect()
     }
 
     fn tickets(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
-        self.db
-            .prepare_cached(select_ticket!("WHERE key = ?1"))?
-            .query_map([key.as_str()], rows::waiter)?
-            .collect()
+        let all = select_ticket!("WHERE key = ?1");
+        self.select_tickets(key, all, &[&key.as_str()], usize::MAX)
     }
 
     fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> rusqlite::Result<Vec<Waiter>> {
-        let key = key.as_str();
-        let tickets = |select: &str, values: &[&dyn ToSql]| -> rusqlite::Result<Vec<Waiter>> {
-            self.db
-                .prepare_cached(select)?
-                .query_map(values, rows::waiter)?
-                .collect()
+        let name = key.as_str();
+        let tickets = |select: &str, values: &[&dyn ToSql], limit| {
+            self.select_tickets(key, select, values, limit)
         };
         match part {
             Part::First(limit) => tickets(
-                select_ticket!("WHERE key = ?1 ORDER BY rank, ticket LIMIT ?2"),
-                &[&key, &rows::limit(limit)],
+                select_ticket!("WHERE key = ?1 ORDER BY rank, ticket"),
+                &[&name],
+                limit,
             ),
             Part::Before(rank, limit) => {
                 let (order, ticket) = rows::rank(rank);
                 tickets(
                     select_ticket!(
                         "WHERE key = ?1 AND (rank, ticket) < (?2, ?3)
-                         ORDER BY rank DESC, ticket DESC LIMIT ?4"
+                         ORDER BY rank DESC, ticket DESC"
                     ),
-                    &[&key, &order, &ticket, &rows::limit(limit)],
+                    &[&name, &order, &ticket],
+                    limit,
                 )
             }
             Part::After(rank, limit) => {
@@ -149,50 +164,50 @@ impl Look for ReadTransaction<'_> {
                 tickets(
                     select_ticket!(
                         "WHERE key = ?1 AND (rank, ticket) > (?2, ?3)
-                         ORDER BY rank, ticket LIMIT ?4"
+                         ORDER BY rank, ticket"
                     ),
-                    &[&key, &order, &ticket, &rows::limit(limit)],
+                    &[&name, &order, &ticket],
+                    limit,
                 )
             }
             Part::Of(holder) => tickets(
                 select_ticket!("WHERE holder = ?2 AND key = ?1"),
-                &[&key, &holder.as_str()],
+                &[&name, &holder.as_str()],
+                usize::MAX,
             ),
             Part::Ticket(ticket) => tickets(
                 select_ticket!("WHERE ticket = ?2 AND key = ?1"),
-                &[&key, &rows::number(ticket.0)],
+                &[&name, &rows::number(ticket.0)],
+                usize::MAX,
             ),
             Part::Newest => tickets(
                 select_ticket!("WHERE ticket = (SELECT max(ticket) FROM tickets WHERE key = ?1)"),
-                &[&key],
+                &[&name],
+                usize::MAX,
             ),
             Part::FirstAgainst(mode @ Mode::Paths(_), limit) => {
-                let against = self.against(key, mode, None, limit)?;
+                let against = self.against(name, mode, None, limit)?;
                 self.tickets_with(key, &against)
             }
             Part::AgainstBefore(mode @ Mode::Paths(_), rank, limit) => {
-                let mut against = self.against(key, mode, Some(rank), usize::MAX)?;
+                let mut against = self.against(name, mode, Some(rank), usize::MAX)?;
                 against.drain(..against.len().saturating_sub(limit));
                 self.tickets_with(key, &against)
             }
             Part::FirstAgainst(mode, limit) => tickets(
-                select_ticket!("WHERE key = ?1 AND mode <> ?2 ORDER BY rank, ticket LIMIT ?3"),
-                &[&key, &mode.to_string(), &rows::limit(limit)],
+                select_ticket!("WHERE key = ?1 AND mode <> ?2 ORDER BY rank, ticket"),
+                &[&name, &mode.to_string()],
+                limit,
             ),
             Part::AgainstBefore(mode, rank, limit) => {
                 let (order, ticket) = rows::rank(rank);
                 tickets(
                     select_ticket!(
                         "WHERE key = ?1 AND (rank, ticket) < (?2, ?3) AND mode <> ?4
-                         ORDER BY rank DESC, ticket DESC LIMIT ?5"
+                         ORDER BY rank DESC, ticket DESC"
                     ),
-                    &[
-                        &key,
-                        &order,
-                        &ticket,
-                        &mode.to_string(),
-                        &rows::limit(limit),
-                    ],
+                    &[&name, &order, &ticket, &mode.to_string()],
+                    limit,
                 )
             }
             // Only the exclusive mode contradicts no other one; paths do not contradict each other.
@@ -202,7 +217,8 @@ impl Look for ReadTransaction<'_> {
                         "WHERE key = ?1 AND mode NOT IN ('exclusive', ?2)
                          AND NOT (?3 AND (mode LIKE 'paths:%' OR mode LIKE 'shared-paths:%'))"
                     ),
-                    &[&key, &mode.to_string(), &mode.paths().is_some()],
+                    &[&name, &mode.to_string(), &mode.paths().is_some()],
+                    usize::MAX,
                 )?;
                 tickets.retain(|waiter| waiter.mode.contradicts(mode));
                 Ok(tickets)
@@ -227,11 +243,15 @@ impl Look for ReadTransaction<'_> {
     }
 
     fn problems(&mut self, key: &Key) -> rusqlite::Result<Vec<String>> {
-        let Some((table, id)) = LockTable::of(key) else {
-            return Ok(Vec::new());
-        };
-        let row = table.read(self.tables, self.db, id)?;
-        Ok(row.map_or_else(Vec::new, |row| row.problems(table.kind(), key)))
+        let mut problems = Vec::new();
+        if let Some((table, id)) = LockTable::of(key)
+            && let Some(row) = table.read(self.tables, self.db, id)?
+        {
+            problems = row.problems(table.kind(), key);
+        }
+        // The leases and tickets of the key have been read by now.
+        problems.extend(self.damage.borrow_mut().remove(key).unwrap_or_default());
+        Ok(problems)
     }
 
     fn heard(&mut self, waiter: &Waiter) -> Duration {
@@ -267,32 +287,83 @@ impl ReadTransaction<'_> {
         }
     }
 
-    fn select_leases(&self, select: &str, values: &[&dyn ToSql]) -> rusqlite::Result<Vec<Lease>> {
-        self.db
-            .prepare_cached(select)?
-            .query_map(values, rows::lease)?
-            .collect()
-    }
-
-    /// The leases of a key with these tokens, as far as there are such.
-    fn leases_with(
+    fn select_leases(
         &self,
         key: &Key,
-        tokens: impl IntoIterator<Item = i64>,
-    ) -> rusqlite::Result<Vec<Lease>> {
+        select: &str,
+        values: &[&dyn ToSql],
+    ) -> rusqlite::Result<Vec<LeaseRow>> {
+        let mut statement = self.db.prepare_cached(select)?;
+        let mut found = statement.query(values)?;
         let mut leases = Vec::new();
-        for token in tokens {
-            let mut found = self.leases_from(key, token, 1)?;
-            found.retain(|lease| rows::number(lease.token.0) == token);
-            leases.append(&mut found);
+        while let Some(row) = found.next()? {
+            leases.extend(self.noted(key, rows::lease(row)));
         }
         Ok(leases)
     }
 
+    /// Notes what can't be understood of a lease, and returns the lease unless that is its key.
+    fn noted(&self, key: &Key, row: Result<LeaseRow, String>) -> Option<LeaseRow> {
+        match row {
+            Ok(row) => {
+                if let Some(problem) = &row.problem {
+                    self.note(key, problem.clone());
+                }
+                Some(row)
+            }
+            Err(problem) => {
+                self.note(key, problem);
+                None
+            }
+        }
+    }
+
+    fn note(&self, key: &Key, problem: String) {
+        let mut damage = self.damage.borrow_mut();
+        damage.entry(key.clone()).or_default().insert(problem);
+    }
+
+    /// At most this many of the tickets that can be understood.
+    fn select_tickets(
+        &self,
+        key: &Key,
+        select: &str,
+        values: &[&dyn ToSql],
+        limit: usize,
+    ) -> rusqlite::Result<Vec<Waiter>> {
+        let mut statement = self.db.prepare_cached(select)?;
+        let mut found = statement.query(values)?;
+        let mut tickets = Vec::new();
+        while tickets.len() < limit
+            && let Some(row) = found.next()?
+        {
+            match rows::waiter(row) {
+                Ok(waiter) => tickets.push(waiter),
+                Err(problem) => self.note(key, problem),
+            }
+        }
+        Ok(tickets)
+    }
+
+    /// The lease of a key with this token, if there is one.
+    fn lease_with(&self, key: &Key, token: u64) -> rusqlite::Result<Option<LeaseRow>> {
+        let mut found = self.leases_from(key, rows::number(token), 1)?;
+        found.retain(|row| row.lease.token.0 == token);
+        Ok(found.pop())
+    }
+
+    /// The leases of a key with these tokens; `None` if there is no such lease: its token may be damaged.
+    fn leases_with(&self, key: &Key, tokens: Vec<i64>) -> rusqlite::Result<Option<Vec<LeaseRow>>> {
+        let token = |token| u64::try_from(token).unwrap_or_default();
+        let tokens = tokens.into_iter().map(token);
+        tokens.map(|token| self.lease_with(key, token)).collect()
+    }
+
     /// At most this many leases of a key, from this token on. One statement for most reads: a process that acquires and
     /// releases one key spends more on the preparation of a statement than on what it reads.
-    fn leases_from(&self, key: &Key, token: i64, limit: usize) -> rusqlite::Result<Vec<Lease>> {
+    fn leases_from(&self, key: &Key, token: i64, limit: usize) -> rusqlite::Result<Vec<LeaseRow>> {
         self.select_leases(
+            key,
             select_lease!("WHERE key = ?1 AND token >= ?2 ORDER BY token LIMIT ?3"),
             &[&key.as_str(), &token, &rows::limit(limit)],
         )
@@ -313,33 +384,32 @@ impl ReadTransaction<'_> {
         let mut found = modes.query((key, order, ticket))?;
         let mut against = Vec::new();
         while let Some(row) = found.next()?.filter(|_| against.len() < limit) {
-            if !rows::parsed::<Mode>(row, 1)?.admits(mode) {
+            let waits = rows::text(row, 1)?.parse();
+            if waits.is_ok_and(|waits: Mode| !waits.admits(mode)) {
                 against.push(row.get(0)?);
             }
         }
         Ok(against)
     }
 
-    fn tickets_with(&self, key: &str, tickets: &[i64]) -> rusqlite::Result<Vec<Waiter>> {
-        let mut one = self
-            .db
-            .prepare_cached(select_ticket!("WHERE ticket = ?2 AND key = ?1"))?;
-        let read = |ticket: &i64| one.query_row((key, ticket), rows::waiter);
-        tickets.iter().map(read).collect()
+    fn tickets_with(&self, key: &Key, tickets: &[i64]) -> rusqlite::Result<Vec<Waiter>> {
+        let one = select_ticket!("WHERE ticket = ?2 AND key = ?1");
+        let read = |ticket: &i64| self.select_tickets(key, one, &[&key.as_str(), ticket], 1);
+        let found: Vec<Vec<Waiter>> = tickets.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// The leases of one key, and what is known of their holders.
     pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<KeyLeases> {
-        let mut ours = self.leases_from(key, i64::MIN, usize::MAX)?;
+        let ours = self.leases_from(key, i64::MIN, usize::MAX)?;
         let Some((table, id)) = LockTable::of(key) else {
-            let judged = ours.into_iter().map(|lease| self.judge(lease, None));
             return Ok(KeyLeases {
-                leases: judged.collect(),
+                leases: ours.into_iter().map(|row| self.judge_row(row)).collect(),
                 overruled: None,
             });
         };
         let lock_tables::CombinedLock { lease, overruled } =
-            lock_tables::merge(key, ours.pop(), table.read(self.tables, self.db, id)?);
+            lock_tables::merge(key, ours, table.read(self.tables, self.db, id)?);
         let overruled = match self.tables {
             LockTables::Own | LockTables::OwnIfAny => overruled,
             LockTables::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
@@ -389,6 +459,13 @@ impl ReadTransaction<'_> {
         (lease, evidence)
     }
 
+    /// A lease whose row can't be understood is held until the end on record, or until a person ends it.
+    fn judge_row(&self, LeaseRow { lease, problem }: LeaseRow) -> (Lease, Liveness) {
+        let malformed = problem.filter(|_| !lease.has_expired(self.now));
+        let malformed = malformed.map(|_| Liveness::Unverifiable(Doubt::Malformed));
+        self.judge(lease, malformed)
+    }
+
     fn judge(&self, lease: Lease, known: Option<Liveness>) -> (Lease, Liveness) {
         let liveness = known.unwrap_or_else(|| self.presence.probe_lease(&lease));
         (lease, liveness)
@@ -419,13 +496,8 @@ impl ReadTransaction<'_> {
     pub(crate) fn shared_keys(&self) -> rusqlite::Result<Vec<Key>> {
         let select = "SELECT key FROM leases WHERE key LIKE 'task:%' OR key LIKE 'section:%'";
         let mut statement = self.db.prepare_cached(select)?;
-        let keys = statement
-            .query_map([], |row| row.get::<_, String>(0))?
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(keys
-            .into_iter()
-            .filter_map(|key| Key::parse(key).ok())
-            .collect())
+        let keys = statement.query_map([], |row| Ok(rows::key(row, 0)))?;
+        keys.filter_map(Result::transpose).collect()
     }
 
     /// Whether another program ended a lease of ours, and that is not on record yet.
@@ -446,13 +518,16 @@ impl ReadTransaction<'_> {
             tickets: BTreeMap::new(),
             problems: BTreeMap::new(),
         };
-        let mut ours: BTreeMap<Key, Vec<Lease>> = BTreeMap::new();
+        let mut ours: BTreeMap<Key, Vec<LeaseRow>> = BTreeMap::new();
         let mut statement = self
             .db
             .prepare_cached(select_lease!("ORDER BY key, token"))?;
-        for lease in statement.query_map([], rows::lease)? {
-            let lease = lease?;
-            ours.entry(lease.key.clone()).or_default().push(lease);
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let key = rows::key_or_row(row, 0, "leases", 14)?;
+            if let Some(row) = self.noted(&key, rows::lease(row)) {
+                ours.entry(key).or_default().push(row);
+            }
         }
         let mut theirs = BTreeMap::new();
         for table in [LockTable::Task, LockTable::Section] {
@@ -463,37 +538,40 @@ impl ReadTransaction<'_> {
             }
         }
         let mut statement = self.db.prepare_cached(select_ticket!(""))?;
-        for row in
-            statement.query_map([], |row| Ok((row.get::<_, String>(1)?, rows::waiter(row)?)))?
-        {
-            let (key, waiter) = row?;
-            if let Ok(key) = Key::parse(key) {
-                whole.tickets.entry(key).or_default().push(waiter);
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let key = rows::key_or_row(row, 1, "tickets", 0)?;
+            match rows::waiter(row) {
+                Ok(waiter) => whole.tickets.entry(key).or_default().push(waiter),
+                Err(problem) => self.note(&key, problem),
             }
         }
+        for (key, problems) in self.damage.take() {
+            whole.problems.entry(key).or_default().extend(problems);
+        }
         let held = ours.keys().chain(theirs.keys());
-        let mut keys: Vec<Key> = held.chain(whole.tickets.keys()).cloned().collect();
-        keys.sort();
-        keys.dedup();
+        let damaged = whole.problems.keys();
+        let keys: BTreeSet<Key> = held
+            .chain(whole.tickets.keys())
+            .chain(damaged)
+            .cloned()
+            .collect();
         for key in &keys {
-            let mut ours = ours.remove(key).unwrap_or_default();
+            let ours = ours.remove(key).unwrap_or_default();
             let leases: Vec<_> = match LockTable::of(key) {
-                Some(_) => lock_tables::merge(key, ours.pop(), theirs.remove(key))
+                Some(_) => lock_tables::merge(key, ours, theirs.remove(key))
                     .lease
                     .map(|(lease, known)| self.judge(lease, known))
                     .into_iter()
                     .collect(),
-                None => ours
-                    .into_iter()
-                    .map(|lease| self.judge(lease, None))
-                    .collect(),
+                None => ours.into_iter().map(|row| self.judge_row(row)).collect(),
             };
             whole.leases.insert(key.clone(), leases);
         }
         let mut snapshots = Vec::new();
         for key in keys {
             let snapshot = engine::inspect(&mut whole, &key)?;
-            if snapshot.is_on_record() {
+            if snapshot.is_on_record() || !snapshot.problems.is_empty() {
                 snapshots.push(snapshot);
             }
         }

@@ -231,9 +231,15 @@ impl Step for WriteTransaction<'_> {
         how: &Ended,
         then: Then,
     ) -> Result<(), TransactionError> {
+        // One without a token has a row if that can't be understood.
+        let row = if lease.token == Token::NONE {
+            "DELETE FROM leases WHERE key = ?1 AND (typeof(token) <> 'integer' OR token <= ?2)"
+        } else {
+            "DELETE FROM leases WHERE key = ?1 AND token = ?2"
+        };
         self.reader
             .db
-            .prepare_cached("DELETE FROM leases WHERE key = ?1 AND token = ?2")?
+            .prepare_cached(row)?
             .execute(params![lease.key.as_str(), rows::number(lease.token.0)])?;
         if lease.key.is_paths() {
             reserved::remove(self.reader.db, lease)?;
@@ -313,23 +319,21 @@ impl Step for WriteTransaction<'_> {
 
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TransactionError> {
         let tokens = rows::tokens(&[token]);
-        let keys = self
+        let mut keys = self
             .reader
             .db
             // Without a token it reads only the tickets of this name.
             .prepare_cached(
                 "SELECT key FROM tickets WHERE holder = ?1
                  UNION SELECT key FROM tickets WHERE ?3 AND instr(within, ?2)",
-            )?
-            .query_map(
-                params![holder.as_str(), tokens, token != Token::NONE],
-                |row| row.get::<_, String>(0),
-            )?
-            .collect::<Result<Vec<_>, _>>()?;
+            )?;
+        let keys = keys.query_map(
+            params![holder.as_str(), tokens, token != Token::NONE],
+            |row| Ok(rows::key(row, 0)),
+        )?;
         Ok(keys
-            .into_iter()
-            .filter_map(|key| Key::parse(key).ok())
-            .collect())
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?)
     }
 
     /// There is no index for this: a claim that asks it has met a waiter for several keys, or in another mode.

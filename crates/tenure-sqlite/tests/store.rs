@@ -13,6 +13,7 @@ mod clocks;
 mod clones;
 mod contention;
 mod creation;
+mod damage;
 mod full_disk;
 mod history;
 mod links;

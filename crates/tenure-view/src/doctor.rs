@@ -23,7 +23,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use tenure::{Config, Project, StoreUrl, Tenure, call_deadline};
-use tenure_core::{ErrorKind, Key, Reap, Reaped, StoreError};
+use tenure_core::{ErrorKind, HolderId, Key, Reap, Reaped, StoreError};
 use tenure_guard::hooks::{self, HookError};
 use tenure_ledger::{BlockingLock, Ledger};
 
@@ -50,8 +50,8 @@ pub enum Remedy {
     DropGitLock(PathBuf),
     /// The same as [`Remedy::Cleanup`] in a database of another program, which tenure does not write unasked.
     CleanupByHand(StoreUrl),
-    /// Takes a key from a holder that may be alive: a person decides.
-    Force(StoreUrl, Key),
+    /// Takes a key from its holders, or from this one: they may be alive, so a person decides.
+    Force(StoreUrl, Key, Option<HolderId>),
     /// Removes a file of another tool: a person decides.
     Remove(PathBuf),
     /// Gives a file another name: a person decides what becomes of it.

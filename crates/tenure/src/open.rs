@@ -25,6 +25,7 @@ use crate::ask::Ask;
 use crate::config::Config;
 use crate::memory::MemoryStore;
 use crate::tasks::AnyTask;
+use crate::wire::StoreRepairJson;
 
 pub use etcd_url::EtcdUrl;
 #[cfg(feature = "config")]
@@ -148,9 +149,9 @@ pub struct Tenure {
     local: Option<Arc<dyn LocalStore>>,
     /// The same, if it holds tasks too.
     pub(crate) tasks: Option<Arc<dyn TaskStore>>,
-    /// The same, if it is another program's database, which shares only its locks.
+    /// The same, if it is a database.
     #[cfg(feature = "sqlite")]
-    foreign: Option<Arc<tenure_sqlite::SqliteStore>>,
+    sqlite: Option<Arc<tenure_sqlite::SqliteStore>>,
     /// The same, if it is an etcd cluster.
     #[cfg(feature = "etcd")]
     etcd: Option<Arc<tenure_etcd::EtcdStore>>,
@@ -309,7 +310,7 @@ impl Tenure {
             local: Some(store),
             tasks: None,
             #[cfg(feature = "sqlite")]
-            foreign: None,
+            sqlite: None,
             #[cfg(feature = "etcd")]
             etcd: None,
             clock,
@@ -334,7 +335,7 @@ impl Tenure {
             local: None,
             tasks: None,
             #[cfg(feature = "sqlite")]
-            foreign: None,
+            sqlite: None,
             #[cfg(feature = "etcd")]
             etcd: None,
             clock: Arc::new(HostClock::new()),
@@ -358,13 +359,35 @@ impl Tenure {
         Ok(None)
     }
 
-    /// Repairs the store.
-    #[cfg(not(feature = "etcd"))]
+    /// Repairs one key of a store, or all of it; `None` if there is nothing that could be damaged in this way. `restored`: the
+    /// caller knows that the store was restored from a backup, which only an etcd cluster can't tell by itself.
     pub fn repair(
         &self,
-        _key: Option<&Key>,
-        _restored: bool,
-    ) -> Result<Option<crate::wire::StoreRepairJson>, StoreError> {
+        key: Option<&Key>,
+        restored: bool,
+    ) -> Result<Option<StoreRepairJson>, StoreError> {
+        #[cfg(feature = "sqlite")]
+        if let Some(sqlite) = self.sqlite.as_ref().filter(|_| !restored) {
+            let path = sqlite.path().to_owned();
+            let url = if self.is_foreign() {
+                StoreUrl::Steroids(path)
+            } else {
+                StoreUrl::Sqlite(path)
+            };
+            let repaired = sqlite.repair(key, crate::call_deadline())?;
+            return Ok(Some(StoreRepairJson::new(url.to_string(), repaired)));
+        }
+        #[cfg(feature = "etcd")]
+        if let Some(etcd) = self.etcd() {
+            let what = match key {
+                Some(key) => tenure_etcd::Repair::Key(key),
+                None => tenure_etcd::Repair::All { restored },
+            };
+            let repaired = etcd.repair(what, crate::call_deadline())?;
+            let store = etcd.address().to_string();
+            return Ok(Some(StoreRepairJson::new(store, repaired)));
+        }
+        let _ = (key, restored);
         Ok(None)
     }
 
@@ -386,7 +409,7 @@ impl Tenure {
     /// Whether the store is another program's database, which shares only its locks (`steroids:`).
     pub fn is_foreign(&self) -> bool {
         #[cfg(feature = "sqlite")]
-        return self.foreign.is_some();
+        return self.sqlite.as_ref().is_some_and(|it| it.is_foreign());
         #[cfg(not(feature = "sqlite"))]
         false
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tenure_core::task::flow::wake_seekers;
 use tenure_core::task::lines::as_stored;
 use tenure_core::text::flat;
-use tenure_core::{StoreError, TaskError};
+use tenure_core::{Repaired, StoreError, TaskError};
 
 use super::entries::{ALL, task_record};
 use super::records::{Ready, SectionRecord, TaskGuard, TaskRecord};
@@ -14,7 +14,7 @@ use super::step::pause;
 use crate::layout::Layout;
 use crate::proto::{Compare, Op, PutRequest, RangeRequest, TxnRequest};
 use crate::records::json;
-use crate::repair::{Repaired, SHOWN};
+use crate::repair::SHOWN;
 use crate::step::EtcdStep;
 use crate::store::{EtcdStore, only_store, request};
 

@@ -9,6 +9,7 @@ use tenure_core::task::{SectionSummary, TaskQuery};
 use tenure_core::{Moment, Section, Status, Task, TaskError};
 
 use super::rows::{self, select_task};
+use crate::rows::text;
 use crate::write::TransactionError;
 
 /// Why nothing was found.
@@ -142,8 +143,8 @@ pub(super) fn section_by_id(db: &Connection, id: &str) -> Result<Section, NotFou
 /// Another program may have written anything: one bad row spoils no list.
 pub(super) fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
     Ok(Section {
-        id: rows::text(row, 0)?,
-        name: rows::text(row, 1)?,
+        id: text(row, 0)?,
+        name: text(row, 1)?,
     })
 }
 

@@ -1,14 +1,13 @@
 //! Rows to tasks and back.
 
 use jiff::Timestamp;
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tenure_core::task::check_id;
 use tenure_core::task::flow::lost_after_grant;
 use tenure_core::{HolderId, Priority, Section, Status, Task, Token};
 
 use crate::lock_tables::instant;
-use crate::rows::{number, unsigned};
+use crate::rows::{number, optional_text, text, unsigned};
 
 /// Selects tasks `t` with their section `s`, with the columns in the order that [`task`] reads
 /// them.
@@ -93,23 +92,6 @@ pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
         token,
         elsewhere: row.get(16).unwrap_or_default(),
         problem: (!problems.is_empty()).then(|| problems.join("; ")),
-    })
-}
-
-/// A value as text, whatever its type.
-pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
-    Ok(optional_text(row, column)?.unwrap_or_default())
-}
-
-/// The same; `None` for NULL.
-pub(super) fn optional_text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
-    Ok(match row.get_ref(column)? {
-        ValueRef::Null => None,
-        ValueRef::Integer(number) => Some(number.to_string()),
-        ValueRef::Real(number) => Some(number.to_string()),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-            Some(String::from_utf8_lossy(bytes).into_owned())
-        }
     })
 }
 

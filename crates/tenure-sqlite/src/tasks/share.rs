@@ -9,9 +9,9 @@ use tenure_core::task::{
     self, Cause, Past, Progress, Replica, SectionCopy, Stamped, SyncState, TaskCopy, check,
 };
 
-use super::rows::{optional_text, text};
 use crate::lock_tables::instant;
 use crate::rows::{number, time, unsigned};
+use crate::rows::{optional_text, text};
 use crate::write::{TransactionError, WriteTransaction};
 
 /// The columns of a shared task.

@@ -13,15 +13,15 @@ use tenure_host::random_uuid;
 use super::{find, rows};
 use crate::history;
 use crate::lock_tables::instant;
-use crate::rows::{number, time};
+use crate::rows::{key, number, optional_text, text, time};
 use crate::write::{TransactionError, WriteTransaction};
 
 fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
     Ok(Candidate {
-        id: rows::text(row, 0)?,
-        section: rows::optional_text(row, 1)?,
+        id: text(row, 0)?,
+        section: optional_text(row, 1)?,
         priority: row.get(2)?,
-        created_at: Reverse(rows::text(row, 3)?),
+        created_at: Reverse(text(row, 3)?),
     })
 }
 
@@ -94,10 +94,14 @@ impl TaskStep for WriteTransaction<'_> {
     fn held_sections(&mut self) -> Result<Vec<(Key, HolderId)>, TransactionError> {
         let sql = "SELECT key, holder FROM leases WHERE key >= 'section:' AND key < 'section;'";
         let mut statement = self.reader.db.prepare_cached(sql)?;
-        let held = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let held = held.collect::<Result<Vec<(String, String)>, _>>()?;
-        let parsed = |(key, holder)| Some((Key::parse(key).ok()?, HolderId::parse(holder).ok()?));
-        Ok(held.into_iter().filter_map(parsed).collect())
+        let held = statement.query_map([], |row| {
+            let holder = HolderId::parse(text(row, 1)?);
+            let holder = holder.unwrap_or_else(|_| HolderId::unreadable());
+            Ok(key(row, 0).map(|key| (key, holder)))
+        })?;
+        Ok(held
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?)
     }
 
     fn end_pauses(&mut self, now: Timestamp, horizon: Timestamp) -> Result<(), TransactionError> {

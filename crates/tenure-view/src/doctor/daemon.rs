@@ -49,7 +49,7 @@ pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Fi
             let (exclusive, key) = (url.clone(), tenure_core::Key::parse("database"));
             finding = finding.store(&exclusive);
             if let Ok(key) = key {
-                finding = finding.remedy(Remedy::Force(url, key));
+                finding = finding.remedy(Remedy::Force(url, key, None));
             }
         }
         found.push(finding);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use tenure::{StoreRole, StoreUrl};
-use tenure_core::{Doubt, Lease, Moment, Process, Snapshot, Verdict};
+use tenure_core::{Doubt, KeyKind, Lease, Moment, Process, Snapshot, Verdict};
 use tenure_host::files::beneath::read_linked;
 use tenure_host::identity;
 
@@ -43,7 +43,15 @@ pub(super) fn examine(now: &Moment, store: &StoreView, found: &mut Vec<Finding>)
             .leases
             .iter()
             .any(|(_, verdict)| *verdict == Verdict::Malformed);
-        if matches!(store.url, StoreUrl::Etcd(_)) && !lock.problems.is_empty() && !is_judged {
+        // Another program's row of a task or section is no record of ours.
+        let is_ours = match &store.url {
+            StoreUrl::Etcd(_) => true,
+            _ => {
+                lock.leases.is_empty()
+                    || !matches!(lock.key.kind(), KeyKind::Task(_) | KeyKind::Section(_))
+            }
+        };
+        if is_ours && !lock.problems.is_empty() && !is_judged {
             let key = &lock.key;
             let mut finding = Finding::problem(
                 "malformed",
@@ -51,7 +59,7 @@ pub(super) fn examine(now: &Moment, store: &StoreView, found: &mut Vec<Finding>)
             );
             finding.evidence.extend(lock.problems.iter().cloned());
             let repair = Remedy::Command(format!("tenure store repair {key}"));
-            let means = "The key can be used as if the record were not there.";
+            let means = "What can't be understood is left out; the rest counts.";
             found.push(
                 finding
                     .store(&store.url)
@@ -102,7 +110,8 @@ fn judge(
 ) {
     let key = &lock.key;
     let holder = &lease.holder;
-    let force = || Remedy::Force(store.url.clone(), key.clone());
+    let of = (lock.leases.len() > 1).then(|| holder.id.clone());
+    let force = || Remedy::Force(store.url.clone(), key.clone(), of.clone());
     let add = |finding: Finding| finding.store(&store.url).key(key);
     if let Some(since) = lease
         .since()
@@ -143,7 +152,10 @@ fn judge(
                 "malformed",
                 format!("the record of {key} can't be understood"),
             )
-            .means("It counts as held, and never as ended: a holder that can't be read may be alive.")
+            .means(match lease.expires {
+                Some(_) => "It counts as held until its end: a holder that can't be read may be alive.",
+                None => "It counts as held, and never as ended: a holder that can't be read may be alive.",
+            })
             .remedy(force()));
             finding.evidence.extend(lock.problems.iter().cloned());
             if let Some((what, remedy)) = flaw(&store.url) {

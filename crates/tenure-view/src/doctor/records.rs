@@ -21,7 +21,8 @@ pub(super) fn examine(store: &StoreView, found: &mut Vec<Finding>) {
                 "What happened then is not known: the history proves less, and the guard does not judge by it.",
             );
             finding.evidence = events;
-            found.push(repaired(store, finding, "tenure store repair"));
+            let repair = Remedy::Command("tenure store repair".to_owned());
+            found.push(finding.store(&store.url).remedy(repair));
         }
         Err(error) if error.kind == ErrorKind::Unsupported => {}
         Err(error) => found.push(

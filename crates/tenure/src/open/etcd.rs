@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Clock, ErrorKind, Key, StoreError, TaskStore};
-use tenure_etcd::{Address, EtcdOptions, EtcdStore, Login, MemberCheck, MemoryFolder, Repair};
+use tenure_core::{Clock, ErrorKind, StoreError, TaskStore};
+use tenure_etcd::{Address, EtcdOptions, EtcdStore, Login, MemberCheck, MemoryFolder};
 use tenure_host::HostClock;
 
 use super::{EtcdUrl, Tenure};
 use crate::call_deadline;
 use crate::config::Config;
-use crate::wire::{StoreCheckJson, StoreMemberJson, StoreRepairJson};
+use crate::wire::{StoreCheckJson, StoreMemberJson};
 
 /// The environment variable with the password, for an address that names only the user.
 const PASSWORD: &str = "TENURE_ETCD_PASSWORD";
@@ -95,29 +95,6 @@ impl Tenure {
             Some(etcd) => etcd.was_restored(call_deadline()),
             None => Ok(None),
         }
-    }
-
-    /// Repairs one key of a store, or all of it; `None` if there is nothing that could be damaged in this way. `restored`: the
-    /// caller knows that the store was restored from a backup.
-    pub fn repair(
-        &self,
-        key: Option<&Key>,
-        restored: bool,
-    ) -> Result<Option<StoreRepairJson>, StoreError> {
-        let Some(etcd) = self.etcd() else {
-            return Ok(None);
-        };
-        let what = match key {
-            Some(key) => Repair::Key(key),
-            None => Repair::All { restored },
-        };
-        let repaired = etcd.repair(what, call_deadline())?;
-        Ok(Some(StoreRepairJson {
-            store: etcd.address().to_string(),
-            raised_above: repaired.raised_above,
-            done: repaired.done,
-            left: repaired.left,
-        }))
     }
 
     /// Asks each member of an etcd cluster for its state, and adds it to what is known of the store.

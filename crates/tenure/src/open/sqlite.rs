@@ -41,17 +41,16 @@ impl Tenure {
         config: Config,
         open: fn(&Path, SqliteOptions) -> Result<SqliteStore, StoreError>,
     ) -> Result<Self, StoreError> {
-        let (store, tenure) = Self::open_database(path, config, Purpose::Locks, open)?;
-        Ok(Self {
-            foreign: Some(store),
-            ..tenure
-        })
+        Ok(Self::open_database(path, config, Purpose::Locks, open)?.1)
     }
 
     /// What another program calls a key of its database (`steroids:`): the title of the task or the name of the
     /// section, or the id if that database does not tell. `None` for any other store.
     pub fn foreign_name(&self, key: &Key) -> Option<String> {
-        let name = self.foreign.as_ref()?.foreign_name(key).ok().flatten();
+        let name = self.sqlite.as_ref()?.foreign_name(key).ok().flatten();
+        if !self.is_foreign() {
+            return None;
+        }
         let name = name.filter(|name| !name.trim().is_empty());
         Some(name.unwrap_or_else(|| key.id().to_owned()))
     }
@@ -85,6 +84,10 @@ impl Tenure {
         };
         let store = Arc::new(open(path, options)?);
         let local = Arc::<SqliteStore>::clone(&store);
-        Ok((store, Self::local(local, clock, config, identity(path))))
+        let tenure = Self {
+            sqlite: Some(Arc::clone(&store)),
+            ..Self::local(local, clock, config, identity(path))
+        };
+        Ok((store, tenure))
     }
 }

@@ -1,6 +1,7 @@
 //! What `store check`, `store repair` and `store copy` print.
 
 use serde::{Deserialize, Serialize};
+use tenure_core::Repaired;
 
 /// The state of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,4 +93,16 @@ pub struct StoreRepairJson {
     pub done: Vec<String>,
     /// What is left to do, as sentences.
     pub left: Vec<String>,
+}
+
+impl StoreRepairJson {
+    /// What was repaired in this store.
+    pub fn new(store: String, repaired: Repaired) -> Self {
+        Self {
+            store,
+            raised_above: repaired.raised_above,
+            done: repaired.done,
+            left: repaired.left,
+        }
+    }
 }

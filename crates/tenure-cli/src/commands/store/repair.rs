@@ -11,7 +11,7 @@ pub(super) fn repair(global: &Global, what: &StoreRepair) -> Result<Answer, Fail
     let key = what.key.as_deref().map(Key::parse).transpose()?;
     let tenure = context::open_existing(global)?;
     let Some(repaired) = tenure.repair(key.as_ref(), what.restored)? else {
-        let message = "only a store on an etcd cluster is repaired by this command. For others: tenure doctor --fix";
+        let message = "only a database of tenure and a store on an etcd cluster are repaired by this command, and only tokens of a cluster are raised. For others: tenure doctor --fix";
         return Err(Failure::new(ErrorCode::Unsupported, message));
     };
     let text = shown(&repaired);
