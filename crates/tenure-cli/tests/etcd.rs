@@ -149,6 +149,19 @@ fn looking_at_one_key_does_not_read_the_others() {
         assert!(crowded < alone + 5_000.0, "{look}: {alone}, then {crowded}");
     }
     assert!(cost("locks list") > 50_000.0, "it reads all of them");
+    // Nor does looking for a key that nobody holds, or for one by the beginning of its name or its id.
+    place.tenure("acquire node:4.2 --as me --ttl 1h").exits(0);
+    for (look, code) in [
+        ("locks show nobody", 4),
+        ("locks show buil", 0),
+        ("locks show 4.2", 0),
+        ("locks release 4.2 --force --as boss", 0),
+    ] {
+        let before = sent(&cluster);
+        place.tenure(look).exits(code);
+        let crowded = sent(&cluster) - before;
+        assert!(crowded < 15_000.0, "{look}: {crowded}");
+    }
 }
 
 #[test]

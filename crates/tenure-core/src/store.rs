@@ -515,6 +515,12 @@ pub trait Store: Send + Sync {
     /// Every key that is held or waited for, by name.
     fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
+    /// The names that begin with one of these texts, of the keys that are held or waited for, in order. A store that can
+    /// read them without the records does. Then the name of a key whose waiters no longer count may be among them.
+    fn list_names(&self, beginnings: &[&str], by: Instant) -> Result<Vec<Key>, StoreError> {
+        Ok(names(self.list(by)?, beginnings))
+    }
+
     /// These keys and every key that is waited for, by name: what a chain of waits that begins at these keys can reach. A
     /// store that can't read them without the others returns all.
     fn list_with(&self, _keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
@@ -551,6 +557,13 @@ pub trait Store: Send + Sync {
     /// Makes every `wait` of this store object return, from any thread: those under way, and those
     /// that begin with a revision seen before this call.
     fn wake(&self);
+}
+
+/// The names of some snapshots that begin with one of these texts.
+pub(crate) fn names(snapshots: Vec<Snapshot>, beginnings: &[&str]) -> Vec<Key> {
+    let keys = snapshots.into_iter().map(|snapshot| snapshot.key);
+    let begins = |key: &Key| beginnings.iter().any(|it| key.as_str().starts_with(it));
+    keys.filter(begins).collect()
 }
 
 /// What [`Store::wait`] waits for.

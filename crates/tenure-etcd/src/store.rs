@@ -18,7 +18,7 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::cluster::{Cluster, Failure, now, remaining};
 use crate::history::Extent;
-use crate::layout::Layout;
+use crate::layout::{Layout, Record, encoded};
 use crate::let_pass::LetPass;
 use crate::lives::{Life, Lives};
 use crate::memory::{Memory, MemoryFolder};
@@ -472,6 +472,27 @@ impl EtcdStore {
         self.inspect_all(&mut step, &keys)
     }
 
+    /// The names that begin with one of these texts.
+    fn read_names(&self, beginnings: &[&str], by: Instant) -> Result<BTreeSet<Key>, StoreError> {
+        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
+        self.check_version(version.first())?;
+        let mut names = BTreeSet::new();
+        for beginning in beginnings {
+            let range = RangeRequest {
+                keys_only: true,
+                ..RangeRequest::below(self.layout.keys() + &encoded(beginning))
+            };
+            for kv in self.pages(range, revision, by)?.0 {
+                if let Some((key, Record::Lease(_) | Record::Ticket(_))) =
+                    self.layout.parse(kv.name())
+                {
+                    names.insert(key);
+                }
+            }
+        }
+        Ok(names)
+    }
+
     /// The same of these keys and of all that are waited for. That depends on how many wait, not on how many keys are held.
     fn read_some_snapshots(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
@@ -689,6 +710,11 @@ impl EngineStore for EtcdStore {
 
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         whole(by, || self.read_snapshots(by))
+    }
+
+    fn names(&self, beginnings: &[&str], by: Instant) -> Result<Option<Vec<Key>>, StoreError> {
+        let names = whole(by, || self.read_names(beginnings, by))?;
+        Ok(Some(names.into_iter().collect()))
     }
 
     fn some_snapshots(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {

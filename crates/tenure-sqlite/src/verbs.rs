@@ -82,6 +82,11 @@ impl EngineStore for SqliteStore {
         Ok(snapshots)
     }
 
+    fn names(&self, beginnings: &[&str], by: Instant) -> Result<Option<Vec<Key>>, StoreError> {
+        let (names, _) = self.read(by, |reader| reader.names(beginnings))?;
+        Ok(Some(names.into_iter().collect()))
+    }
+
     /// All keys in one transaction.
     fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         let dead = self.dead_locks(Sweep::Whole);

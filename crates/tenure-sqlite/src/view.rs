@@ -510,6 +510,27 @@ impl ReadTransaction<'_> {
         Ok(false)
     }
 
+    /// The names that begin with one of these texts.
+    pub(crate) fn names(&self, beginnings: &[&str]) -> rusqlite::Result<BTreeSet<Key>> {
+        let mut names = BTreeSet::new();
+        let mut ours = self.db.prepare_cached(
+            "SELECT key FROM leases WHERE key >= ?1 AND key < ?1 || char(1114111)
+             UNION SELECT key FROM tickets WHERE key >= ?1 AND key < ?1 || char(1114111)",
+        )?;
+        for beginning in beginnings {
+            for key in ours.query_map([beginning], |row| Ok(rows::key(row, 0)))? {
+                names.extend(key?);
+            }
+        }
+        for table in [LockTable::Task, LockTable::Section] {
+            let theirs = table.all(self.tables, self.db)?.into_iter();
+            let begins =
+                |(key, _): &(Key, _)| beginnings.iter().any(|it| key.as_str().starts_with(it));
+            names.extend(theirs.filter(begins).map(|(key, _)| key));
+        }
+        Ok(names)
+    }
+
     /// Every key that has a lease or a ticket.
     pub(crate) fn all(&self) -> rusqlite::Result<Vec<Snapshot>> {
         let mut whole = WholeStore {

@@ -19,6 +19,7 @@ mod history;
 mod links;
 mod liveness_files;
 mod lock_tables;
+mod names;
 mod read_only;
 mod refusals;
 mod reservations;

@@ -447,13 +447,7 @@ fn find(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     if let Some(key) = used(tenure, id)? {
         return Ok(key);
     }
-    let keys: Vec<Key> = tenure
-        .store()
-        .list(call_deadline())?
-        .into_iter()
-        .map(|snapshot| snapshot.key)
-        .collect();
-    choose(id, &keys)?.ok_or_else(|| {
+    choose(id, &like(tenure, id)?)?.ok_or_else(|| {
         Failure::new(
             ErrorCode::LockNotFound,
             format!(
@@ -478,24 +472,35 @@ fn used(tenure: &Tenure, name: &str) -> Result<Option<Key>, Failure> {
     Ok((!snapshot.is_idle()).then_some(key))
 }
 
+/// The keys that are held or waited for whose name or id begins with this.
+fn like(tenure: &Tenure, id: &str) -> Result<Vec<Key>, Failure> {
+    if id.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = ["", "task:", "section:", "node:"].map(|kind| [kind, id].concat());
+    let names = names.each_ref().map(String::as_str);
+    Ok(tenure.store().list_names(&names, call_deadline())?)
+}
+
 /// Finds a key by its name or its whole id. A prefix is not enough to take a lease away: it might match another
 /// key than the one that was meant.
 fn exactly(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     if let Some(key) = used(tenure, id)? {
         return Ok(key);
     }
-    let snapshots = tenure.store().list(call_deadline())?;
-    let keys: Vec<&Key> = snapshots.iter().map(|snapshot| &snapshot.key).collect();
-    let whole = |key: &&&Key| key.as_str() == id;
-    let whole_id = |key: &&&Key| !matches!(key.kind(), KeyKind::Named(_)) && key.id() == id;
+    let keys = like(tenure, id)?;
+    let whole = |key: &&Key| key.as_str() == id;
+    let whole_id = |key: &&Key| !matches!(key.kind(), KeyKind::Named(_)) && key.id() == id;
     if let Some(key) = keys
         .iter()
         .find(whole)
         .or_else(|| keys.iter().find(whole_id))
     {
-        return Ok((*key).clone());
+        return Ok(key.clone());
     }
-    let near = |key: &&&Key| !id.is_empty() && (key.as_str().contains(id) || id.contains(key.id()));
+    // For the advice.
+    let keys = tenure.store().list_names(&[""], call_deadline())?;
+    let near = |key: &&Key| !id.is_empty() && (key.as_str().contains(id) || id.contains(key.id()));
     let near: Vec<&str> = keys.iter().filter(near).map(|key| key.as_str()).collect();
     let advice = if near.is_empty() {
         let store = words::in_store(global.store.as_deref());

@@ -105,6 +105,11 @@ pub trait EngineStore: Send + Sync {
     /// Every key that has a lease or a ticket, by name; see [`Snapshot::is_on_record`].
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
+    /// The result of [`Store::list_names`]; `None` if names can't be read without the records.
+    fn names(&self, _beginnings: &[&str], _by: Instant) -> Result<Option<Vec<Key>>, StoreError> {
+        Ok(None)
+    }
+
     /// The result of [`Store::list_with`].
     fn some_snapshots(&self, _keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         self.snapshots(by)
@@ -464,6 +469,13 @@ impl<S: EngineStore> Store for S {
         let mut snapshots = self.snapshots(by)?;
         snapshots.retain(|snapshot| !snapshot.is_idle() || !snapshot.problems.is_empty());
         Ok(snapshots)
+    }
+
+    fn list_names(&self, beginnings: &[&str], by: Instant) -> Result<Vec<Key>, StoreError> {
+        match self.names(beginnings, by)? {
+            Some(names) => Ok(names),
+            None => Ok(crate::store::names(self.list(by)?, beginnings)),
+        }
     }
 
     fn list_with(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {

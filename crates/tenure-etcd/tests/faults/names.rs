@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::{Acquired, Fenced, Mode, Released, Store};
+use tenure_core::{Acquired, Fenced, Key, Mode, Released, Store};
 use tenure_testkit::{Ask, Etcd, soon, waiting};
 
 use super::{TTL, key, open};
@@ -44,6 +44,35 @@ fn a_key_that_is_used_often_has_few_names() {
     assert_eq!(others.len(), 3, "{others:?}");
     // One of 32 free names, or of 33 if one is taken.
     assert!(tickets.len() <= 33, "{tickets:?}");
+}
+
+#[test]
+fn keys_are_found_by_the_beginnings_of_their_names() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("beginnings");
+    let [here, there] = ["here", "there"].map(|folder| open(&address, &place.path().join(folder)));
+    for name in ["deploy to prod", "deploy", "größe", "node:1.2", "other"] {
+        Ask::new(&Key::parse(name).unwrap(), "me")
+            .ttl(TTL)
+            .granted(&here);
+    }
+    let waits = Ask::new(&Key::parse("other").unwrap(), "you").waiting();
+    assert!(matches!(waits.once(&there), Acquired::Busy(_)));
+    let found = |beginnings: &[&str]| {
+        let names = there.list_names(beginnings, soon()).unwrap();
+        let names: Vec<String> = names.iter().map(Key::to_string).collect();
+        names.join(", ")
+    };
+    assert_eq!(found(&["deploy"]), "deploy, deploy to prod");
+    assert_eq!(
+        found(&["deploy ", "node:", "grö"]),
+        "deploy to prod, größe, node:1.2"
+    );
+    assert_eq!(found(&["deploy%20"]), "");
+    assert_eq!(found(&[]), "");
+    let all = there.list(soon()).unwrap();
+    let all: Vec<String> = all.iter().map(|one| one.key.to_string()).collect();
+    assert_eq!(found(&[""]), all.join(", "));
 }
 
 #[test]
