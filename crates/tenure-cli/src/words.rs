@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
-use tenure_core::text::{flat, visible};
+use tenure_core::text::flat;
+pub(crate) use tenure_core::text::{quoted, quoted_bytes};
 use tenure_core::{Busy, HolderId, Key, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
 
 use crate::answer::Failure;
@@ -81,36 +82,6 @@ pub(crate) fn coarse(duration: Duration) -> String {
 /// A duration in words.
 pub(crate) fn elapsed(duration: Duration) -> String {
     duration::format(whole(duration))
-}
-
-/// A word quoted for a shell, on one line.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    if visible(word) != word || word.contains(['\n', '\t']) {
-        return printed(word.as_bytes());
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-/// A word that need not be UTF-8, quoted for a shell so that it arrives with every byte.
-pub(crate) fn quoted_bytes(word: &OsStr) -> String {
-    word.to_str()
-        .map_or_else(|| printed(word.as_encoded_bytes()), quoted)
-}
-
-/// A word that a shell prints, with escapes for what a terminal does not show.
-fn printed(word: &[u8]) -> String {
-    let escaped = |byte: &u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b':' | b' ' => {
-            char::from(*byte).to_string()
-        }
-        other => format!("\\{other:03o}"),
-    };
-    let escaped: String = word.iter().map(escaped).collect();
-    format!("\"$(printf '{escaped}')\"")
 }
 
 /// A `tenure locks` command about a key, in the store that is named, or in the project's own.
@@ -491,13 +462,6 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_quoted_word_is_one_word_to_a_shell() {
-        assert_eq!(quoted("task:1.2"), "task:1.2");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's $(bad)"), "'it'\\''s $(bad)'");
-    }
 
     #[test]
     fn ordinals_follow_english_rules() {

@@ -7,6 +7,7 @@
 //! JSON is not escaped: its strings are data.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 
 use crate::key::is_hidden;
 
@@ -50,6 +51,36 @@ pub fn flat(text: &str) -> String {
     visible(text).replace(['\n', '\t'], " ")
 }
 
+/// A word quoted for a shell, on one line.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    if visible(word) != word || word.contains(['\n', '\t']) {
+        return printed(word.as_bytes());
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// A word that need not be UTF-8, quoted for a shell so that it arrives with every byte.
+pub fn quoted_bytes(word: &OsStr) -> String {
+    word.to_str()
+        .map_or_else(|| printed(word.as_encoded_bytes()), quoted)
+}
+
+/// A word that a shell prints, with escapes for what a terminal does not show.
+fn printed(word: &[u8]) -> String {
+    let escaped = |byte: &u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b':' | b' ' => {
+            char::from(*byte).to_string()
+        }
+        other => format!("\\{other:03o}"),
+    };
+    let escaped: String = word.iter().map(escaped).collect();
+    format!("\"$(printf '{escaped}')\"")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +102,12 @@ mod tests {
             assert!(!visible(&text).contains(left), "{code:x}");
             assert!(!flat(&text).contains(char::is_control), "{code:x}");
         }
+    }
+
+    #[test]
+    fn a_quoted_word_is_one_word_to_a_shell() {
+        assert_eq!(quoted("task:1.2"), "task:1.2");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("it's $(bad)"), "'it'\\''s $(bad)'");
     }
 }

@@ -92,6 +92,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use tenure_core::text::quoted_bytes;
 use tenure_core::{ErrorKind, StoreError};
 
 pub use self::blocking_lock::{BlockingLock, LockContent};
@@ -140,13 +141,7 @@ pub fn folders_of_claims(root: &Path) -> [PathBuf; 4] {
 
 /// A command on the ledger in this folder, for a hint that works as it is.
 fn command(root: &Path, words: &str) -> String {
-    let root = root.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
-    let quoted = if !root.is_empty() && root.chars().all(plain) {
-        root
-    } else {
-        format!("'{}'", root.replace('\'', "'\\''"))
-    };
+    let quoted = quoted_bytes(root.as_os_str());
     format!("tenure ledger {words} --dir {quoted}")
 }
 
