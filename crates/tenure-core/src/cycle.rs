@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::holder::HolderId;
 use crate::key::Key;
-use crate::lease::{Lease, Token};
+use crate::lease::{Grant, Lease, Token};
 
 /// One wait of a cycle: a waiter waits for a key that a holder holds.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -50,34 +50,13 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// One grant that a holder has.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Holding {
-    /// The key.
-    pub key: Key,
-    /// The holder.
-    pub holder: HolderId,
-    /// The token of the grant.
-    pub token: Token,
-}
-
-impl From<&Lease> for Holding {
-    fn from(lease: &Lease) -> Self {
-        Self {
-            key: lease.key.clone(),
-            holder: lease.holder.id.clone(),
-            token: lease.token,
-        }
-    }
-}
-
 /// What one wait is for: all of some grants have to end, and any one of some others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Each of these has to end.
-    pub all: Vec<Holding>,
+    pub all: Vec<Grant>,
     /// One of these has to end, if there are any: each of them has a slot.
-    pub any: Vec<Holding>,
+    pub any: Vec<Grant>,
 }
 
 /// Finds the chain that would lead back to `waiter` if it waited for these grants. `next` returns the waits of the
@@ -92,8 +71,8 @@ pub struct Wanted {
 pub fn find<E>(
     waiter: &HolderId,
     wanted: &Wanted,
-    ours: impl Fn(&Holding) -> bool,
-    mut next: impl FnMut(&Holding) -> Result<Vec<Wanted>, E>,
+    ours: impl Fn(&Grant) -> bool,
+    mut next: impl FnMut(&Grant) -> Result<Vec<Wanted>, E>,
 ) -> Result<Option<Cycle>, E> {
     let mut wanted = wanted.clone();
     wanted.all.retain(|held| !ours(held));
@@ -137,11 +116,11 @@ impl Actor {
     }
 }
 
-impl<O: Fn(&Holding) -> bool> Search<O> {
+impl<O: Fn(&Grant) -> bool> Search<O> {
     /// Finds every holder that the waits lead to.
     fn follow<E>(
         &mut self,
-        next: &mut impl FnMut(&Holding) -> Result<Vec<Wanted>, E>,
+        next: &mut impl FnMut(&Grant) -> Result<Vec<Wanted>, E>,
     ) -> Result<(), E> {
         let mut open = 0;
         while let Some(actor) = self.actors.get(open) {
@@ -164,8 +143,8 @@ impl<O: Fn(&Holding) -> bool> Search<O> {
 
     fn add<E>(
         &mut self,
-        held: &Holding,
-        next: &mut impl FnMut(&Holding) -> Result<Vec<Wanted>, E>,
+        held: &Grant,
+        next: &mut impl FnMut(&Grant) -> Result<Vec<Wanted>, E>,
     ) -> Result<(), E> {
         if !(self.ours)(held) && self.number(held).is_none() {
             let actor = Actor::new(held.holder.clone(), next(held)?);
@@ -176,19 +155,19 @@ impl<O: Fn(&Holding) -> bool> Search<O> {
         Ok(())
     }
 
-    fn number(&self, held: &Holding) -> Option<usize> {
+    fn number(&self, held: &Grant) -> Option<usize> {
         let id = (held.holder.clone(), held.token);
         self.numbers.get(&id).copied()
     }
 
     /// Whether a grant is not known to end. Ours does not.
-    fn is_stuck(&self, held: &Holding) -> bool {
+    fn is_stuck(&self, held: &Grant) -> bool {
         let actor = self.number(held).and_then(|number| self.actors.get(number));
         !actor.is_some_and(|actor| actor.can_end)
     }
 
     /// The stuck grants that keep a wait from its end; none if it can end.
-    fn in_the_way<'a>(&self, wanted: &'a Wanted) -> Vec<&'a Holding> {
+    fn in_the_way<'a>(&self, wanted: &'a Wanted) -> Vec<&'a Grant> {
         let all = wanted.all.iter().filter(|held| self.is_stuck(held));
         let any = wanted.any.iter();
         let any_can_end = wanted.any.iter().any(|held| !self.is_stuck(held));
@@ -239,8 +218,8 @@ mod tests {
         HolderId::parse(text).unwrap()
     }
 
-    fn held(key: &str, by: &str) -> Holding {
-        Holding {
+    fn held(key: &str, by: &str) -> Grant {
+        Grant {
             key: Key::parse(key).unwrap(),
             holder: id(by),
             token: Token(1),
@@ -260,8 +239,8 @@ mod tests {
         held_by: &str,
         waits: &[(&str, &str, &str)],
     ) -> Option<String> {
-        let ours = |holding: &Holding| holding.holder.as_str() == waiter;
-        let next = |holding: &Holding| {
+        let ours = |holding: &Grant| holding.holder.as_str() == waiter;
+        let next = |holding: &Grant| {
             Ok::<_, ()>(
                 waits
                     .iter()
@@ -310,8 +289,8 @@ mod tests {
 
     /// Whether a wait of c for x, which a holds, leads back. Actor a waits for any of two slots, which b and d have.
     fn leads_back_through_slots(waits: &[(&str, &str)]) -> bool {
-        let ours = |holding: &Holding| holding.holder.as_str() == "c";
-        let next = |holding: &Holding| {
+        let ours = |holding: &Grant| holding.holder.as_str() == "c";
+        let next = |holding: &Grant| {
             let any = vec![held("s", "b"), held("s", "d")];
             let all = waits
                 .iter()

@@ -7,12 +7,12 @@
 //!
 //! | module | verbs |
 //! |---|---|
-//! | `acquire` | [`acquire()`], and its parts for claims on several keys: [`grant`], [`refuse`] |
+//! | `acquire` | [`acquire()`], and its parts: [`grant`], [`refuse`] |
 //! | `ask` | [`ask()`] |
 //! | `lease` | [`renew()`], [`release()`], [`release_paths()`], [`force()`], [`reap()`] |
-//! | `several` | [`acquire_all()`], [`renew_all()`], [`release_all()`], [`withdraw_all()`]: several keys in one step |
-//! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
+//! | `tickets` | [`withdraw()`], [`take_ticket`], [`wake_next`] |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
+//! | `passing` | [`view_past_blocked`]: a claim passes the waiters that wait for the claimant |
 //! | `window` | [`view_of`]: the part of a long queue that a claim depends on |
 //! | `path_waits` | which waiters for paths can proceed |
 //! | `deadlock` | [`cycle_of`]: the cycle that a wait would close |
@@ -40,22 +40,20 @@ mod ask;
 mod deadlock;
 mod lease;
 mod look;
+mod passing;
 mod path_waits;
-mod several;
 mod store;
 mod tickets;
 mod window;
 
-pub use acquire::{Refused, acquire, grant, refuse};
+pub use acquire::{KeyDecision, Refused, acquire, grant, refuse};
 pub use ask::ask;
 pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, force_one, reap, release, release_paths, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, some_leases, view};
-pub use several::{
-    AcquiredAll, acquire_all, release_all, renew_all, view_past_blocked, withdraw_all,
-};
+pub use passing::view_past_blocked;
 pub use store::{EngineStore, Sweep};
-pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
+pub use tickets::{drop_ticket, take_ticket, wake_next, withdraw, withdraw_in};
 pub use window::view_of;
 
 use std::time::Duration;

@@ -82,7 +82,7 @@ pub struct Lease {
 }
 
 /// A holder's proof of its lease, which renewals, releases and fenced writes name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// The key.
     pub key: Key,

@@ -81,8 +81,8 @@ pub use queue::{Presence, Ticket, Waiter};
 pub use repaired::Repaired;
 pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,
-    Reaped, Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Watched, Withdrawn,
-    requests,
+    Reaped, Reason, Records, Released, Renewed, Revision, Snapshot, Store, Waited, Watched,
+    Withdrawal, requests,
 };
 pub use task::{Section, Status, Task, TaskError, TaskStore};
 pub use time::{Clock, Deadline, Epoch, Moment};

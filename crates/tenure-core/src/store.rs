@@ -4,6 +4,8 @@
 //! store itself failed (G11). Every call has a deadline, so that no store can block forever.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::claim::Claim;
 use crate::cycle::Cycle;
 use crate::engine::LeasePart;
-use crate::error::StoreError;
+use crate::error::{ErrorKind, StoreError};
 use crate::event::{Event, EventKind};
 use crate::holder::{Binding, Holder, HolderId};
 use crate::key::Key;
@@ -136,7 +138,7 @@ pub struct Busy {
     pub watch: Vec<Holder>,
     /// When to poll even without a wake-up: a lease expires then, which wakes no waiter.
     pub look_again: Option<Deadline>,
-    /// The state that was seen, for [`Store::wait`].
+    /// The state that was seen, for [`Records::wait`].
     pub revision: Revision,
     /// The other keys that are busy, for a claim on several. `watch` and `look_again` are about all of them.
     pub others: Vec<Busy>,
@@ -196,12 +198,18 @@ pub enum Acquired<T = Granted> {
 impl<T> Acquired<T> {
     /// The same answer with another kind of grant.
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Acquired<U> {
-        match self {
-            Self::Granted(granted) => Acquired::Granted(with(granted)),
+        let Ok(answer) = self.try_map(|granted| Ok::<U, Infallible>(with(granted)));
+        answer
+    }
+
+    /// The same answer with another kind of grant, unless that fails.
+    pub fn try_map<U, E>(self, with: impl FnOnce(T) -> Result<U, E>) -> Result<Acquired<U>, E> {
+        Ok(match self {
+            Self::Granted(granted) => Acquired::Granted(with(granted)?),
             Self::Busy(busy) => Acquired::Busy(busy),
             Self::Deadlock(cycle) => Acquired::Deadlock(cycle),
             Self::Cancelled => Acquired::Cancelled,
-        }
+        })
     }
 
     /// The same answer, given at this revision.
@@ -273,11 +281,12 @@ pub struct Reaped {
 
 /// What happens to the tickets of a claim that no longer waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Withdrawn {
-    /// They are removed; see [`Store::leave`].
-    Removed,
-    /// They are kept for a grace period; see [`Store::park`].
-    Parked,
+pub enum Withdrawal {
+    /// They are removed.
+    Leave,
+    /// They are kept for a grace period, so that the same holder can resume them. The turn passes to the next waiter at
+    /// once.
+    Park,
 }
 
 /// Why a wait returned.
@@ -393,6 +402,56 @@ pub fn requests<'a>(
     Ok(requests)
 }
 
+/// What a store tells without a decision, and how it waits.
+pub trait Records: Send + Sync {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What ties a lease or a ticket to this process, so that its exit can be proven. The same for the
+    /// lifetime of this store object.
+    fn this_process(&self) -> Result<Binding, StoreError>;
+
+    /// Every key that has a lease or a ticket, by name; see [`Snapshot::is_on_record`].
+    fn on_record(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
+
+    /// These keys and every key that is waited for, by name: what a chain of waits that begins at these keys can reach. A
+    /// store that can't read them without the others returns all.
+    fn list_with(&self, _keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.on_record(by)
+    }
+
+    /// The names that begin with one of these texts, of the keys that are held or waited for, in order. A store that can
+    /// read them without the records does. Then the name of a key whose waiters no longer count may be among them.
+    fn list_names(&self, beginnings: &[&str], by: Instant) -> Result<Vec<Key>, StoreError> {
+        let snapshots = listed(self.on_record(by)?);
+        let keys = snapshots.into_iter().map(|snapshot| snapshot.key);
+        let begins = |key: &Key| beginnings.iter().any(|it| key.as_str().starts_with(it));
+        Ok(keys.filter(begins).collect())
+    }
+
+    /// The recorded events, oldest first.
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
+
+    /// What is recorded in the time of this query, but can't be understood, and is left out of [`Records::history`]: a
+    /// sentence for each event. Its key is not known, so it may be any. A store that fails at such an event instead has none.
+    fn damaged_events(
+        &self,
+        _query: &HistoryQuery,
+        _by: Instant,
+    ) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Blocks until something changes after `seen`, or `timeout` has passed: the only verb that blocks on
+    /// purpose. It may return early. It must not miss a change and therefore return late. Refused by a store that was opened
+    /// read-only: a process that can be woken has a liveness lock.
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
+
+    /// Makes every `wait` of this store object return, from any thread: those under way, and those
+    /// that begin with a revision seen before this call.
+    fn wake(&self);
+}
+
 /// A store of leases.
 ///
 /// # What every implementation must do
@@ -404,34 +463,21 @@ pub fn requests<'a>(
 /// - After a change that lets a waiter proceed, the store wakes that waiter (G9).
 /// - A verb returns when `by` has passed, with [`crate::ErrorKind::Contended`] if it could not begin.
 /// - An error means that nothing was changed, unless its kind is `OutcomeUnknown` (G11).
-pub trait Store: Send + Sync {
-    /// What this store can do.
-    fn capabilities(&self) -> Capabilities;
-
-    /// What ties a lease or a ticket to this process, so that its exit can be proven. The same for the
-    /// lifetime of this store object.
-    fn this_process(&self) -> Result<Binding, StoreError>;
-
-    /// Claims a key. With [`crate::Patience::Queue`], a busy answer leaves a ticket.
-    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError>;
-
-    /// Moves the end of a lease to `ttl` from now. An expired lease is extended if no other holder
-    /// has taken the key.
-    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError>;
-
-    /// Releases a key.
-    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError>;
-
-    /// Claims several keys: all of them are granted in one step, or none. The claims differ in nothing but their keys,
+///
+/// A claim, a renewal and a release are about any number of keys. One key is a list of one: [`Store::acquire`],
+/// [`Store::renew`], [`Store::release`] and [`Store::withdraw`] only spare the list.
+pub trait Store: Records {
+    /// Claims keys: all of them are granted in one step, or none. The claims differ in nothing but their keys,
     /// and no key is named twice. With [`crate::Patience::Queue`], a busy answer leaves a ticket for each key.
-    /// Refused by a store without [`Capabilities::several`], unless there is one claim.
+    /// More than one is refused by a store without [`Capabilities::several`].
     fn acquire_all(
         &self,
         claims: &[Claim],
         by: Instant,
     ) -> Result<Acquired<Vec<Granted>>, StoreError>;
 
-    /// Renews several leases in one step. Those that have ended do not keep the others from being extended.
+    /// Moves the end of leases to `ttl` from now, in one step. An expired lease is extended if no other holder has taken the
+    /// key. Those that have ended do not keep the others from being extended.
     fn renew_all(
         &self,
         grants: &[Grant],
@@ -439,8 +485,37 @@ pub trait Store: Send + Sync {
         by: Instant,
     ) -> Result<Vec<Renewed>, StoreError>;
 
-    /// Releases several keys in one step. Those whose lease has ended do not keep the others from being released.
+    /// Releases keys in one step. Those whose lease has ended do not keep the others from being released.
     fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
+
+    /// Withdraws the tickets of claims in one step, or parks them.
+    fn withdraw_all(
+        &self,
+        claims: &[Claim],
+        then: Withdrawal,
+        by: Instant,
+    ) -> Result<(), StoreError>;
+
+    /// [`Store::acquire_all`] of one key.
+    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
+        let answer = self.acquire_all(slice::from_ref(claim), by)?;
+        answer.try_map(only)
+    }
+
+    /// [`Store::renew_all`] of one key.
+    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError> {
+        only(self.renew_all(slice::from_ref(grant), ttl, by)?)
+    }
+
+    /// [`Store::release_all`] of one key.
+    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
+        only(self.release_all(slice::from_ref(grant), by)?)
+    }
+
+    /// [`Store::withdraw_all`] of one key.
+    fn withdraw(&self, claim: &Claim, then: Withdrawal, by: Instant) -> Result<(), StoreError> {
+        self.withdraw_all(slice::from_ref(claim), then, by)
+    }
 
     /// Gives back some patterns of each of these reservations, and keeps the rest of each under a new token, in one step.
     /// Those that have ended do not keep the others from being given back. On etcd one step ends at most 12 and keeps the
@@ -450,21 +525,6 @@ pub trait Store: Send + Sync {
         parts: &[(Grant, Vec<PathPattern>)],
         by: Instant,
     ) -> Result<Vec<Released>, StoreError>;
-
-    /// Withdraws the tickets of a claim on several keys in one step, or parks them.
-    fn withdraw_all(
-        &self,
-        claims: &[Claim],
-        then: Withdrawn,
-        by: Instant,
-    ) -> Result<(), StoreError>;
-
-    /// Withdraws a ticket.
-    fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
-
-    /// Stops waiting, but keeps the ticket for a grace period, so that the same holder can resume it.
-    /// The turn passes to the next waiter at once.
-    fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
 
     /// Ends the leases of a key by force, all of them or those of one holder, and records who did it.
     fn force(
@@ -512,19 +572,9 @@ pub trait Store: Send + Sync {
         Ok(part.of(self.inspect(key, by)?.leases))
     }
 
-    /// Every key that is held or waited for, by name.
-    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
-
-    /// The names that begin with one of these texts, of the keys that are held or waited for, in order. A store that can
-    /// read them without the records does. Then the name of a key whose waiters no longer count may be among them.
-    fn list_names(&self, beginnings: &[&str], by: Instant) -> Result<Vec<Key>, StoreError> {
-        Ok(names(self.list(by)?, beginnings))
-    }
-
-    /// These keys and every key that is waited for, by name: what a chain of waits that begins at these keys can reach. A
-    /// store that can't read them without the others returns all.
-    fn list_with(&self, _keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        self.list(by)
+    /// Every key that is held or waited for, or whose records can't be understood, by name.
+    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        Ok(listed(self.on_record(by)?))
     }
 
     /// Ends expired leases and those of dead holders, and records why.
@@ -536,37 +586,21 @@ pub trait Store: Send + Sync {
         reaped.retain(|one| one.lease.key == *key);
         Ok(reaped)
     }
-
-    /// The recorded events, oldest first.
-    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
-
-    /// What is recorded in the time of this query, but can't be understood, and is left out of [`Store::history`]: a sentence
-    /// for each event. Its key is not known, so it may be any. A store that fails at such an event instead has none.
-    fn damaged_events(
-        &self,
-        _query: &HistoryQuery,
-        _by: Instant,
-    ) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// Blocks until something changes after `seen`, or `timeout` has passed: the only verb that blocks on
-    /// purpose. It may return early. It must not miss a change and therefore return late.
-    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
-
-    /// Makes every `wait` of this store object return, from any thread: those under way, and those
-    /// that begin with a revision seen before this call.
-    fn wake(&self);
 }
 
-/// The names of some snapshots that begin with one of these texts.
-pub(crate) fn names(snapshots: Vec<Snapshot>, beginnings: &[&str]) -> Vec<Key> {
-    let keys = snapshots.into_iter().map(|snapshot| snapshot.key);
-    let begins = |key: &Key| beginnings.iter().any(|it| key.as_str().starts_with(it));
-    keys.filter(begins).collect()
+/// Those that are held or waited for, or whose records can't be understood.
+fn listed(mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
+    snapshots.retain(|snapshot| !snapshot.is_idle() || !snapshot.problems.is_empty());
+    snapshots
 }
 
-/// What [`Store::wait`] waits for.
+/// The answer of a store that was asked about one key.
+fn only<T>(answers: Vec<T>) -> Result<T, StoreError> {
+    let no_answer = || StoreError::new(ErrorKind::Damaged, "the store gave no answer for the key");
+    answers.into_iter().next().ok_or_else(no_answer)
+}
+
+/// What [`Records::wait`] waits for.
 #[derive(Debug, Clone)]
 pub struct Watched<'a> {
     /// The key.

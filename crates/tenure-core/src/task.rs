@@ -46,13 +46,13 @@ pub use self::rules::{
 pub use self::step::TaskStep;
 pub use self::store::{
     DeletedSection, DeletedTask, ImportSummary, MergeSummary, SectionSummary, SyncState, TaskStore,
-    Withdrawal,
 };
 pub use self::work::{Change, Changed, Runner, Shortage, Started};
 use crate::claim::Priority;
 use crate::holder::HolderId;
 use crate::key::{BadName, Key};
 use crate::lease::Token;
+pub use crate::store::Withdrawal;
 
 /// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -170,7 +170,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tenure_core::{Key, Store};
+    use tenure_core::{Key, Records, Store};
     use tenure_testkit::{Ask, Etcd, FakeClock, soon};
 
     use super::*;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use tenure_core::engine::{EngineStore, Sweep, inspect, reap};
 use tenure_core::{
     Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Holder, Key,
-    KeyKind, LivenessId, Moment, Revision, Snapshot, StoreError, TaskError, Waited, Watched,
+    KeyKind, LivenessId, Moment, Records, Revision, Snapshot, StoreError, TaskError, Waited,
+    Watched,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
@@ -625,29 +626,62 @@ impl std::fmt::Debug for EtcdStore {
     }
 }
 
+impl Records for EtcdStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ALL
+    }
+
+    fn this_process(&self) -> Result<Binding, StoreError> {
+        self.admit_change()?;
+        self.presence.binding().map_err(|error| {
+            let folder = self.presence.folder().path().display();
+            let what = format!("the liveness lock of this process can't be taken in {folder}");
+            StoreError::new(ErrorKind::Io, what).because(error)
+        })
+    }
+
+    fn on_record(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        whole(by, || self.read_snapshots(by))
+    }
+
+    fn list_names(&self, beginnings: &[&str], by: Instant) -> Result<Vec<Key>, StoreError> {
+        let names = whole(by, || self.read_names(beginnings, by))?;
+        Ok(names.into_iter().collect())
+    }
+
+    fn list_with(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        whole(by, || self.read_some_snapshots(keys, by))
+    }
+
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        self.recorded(query, by)
+    }
+
+    fn damaged_events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<String>, StoreError> {
+        self.damaged(query, by)
+    }
+
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.admit_change()?;
+        self.sleep(watched, timeout)
+    }
+
+    fn wake(&self) {
+        self.presence.wake();
+    }
+}
+
 impl EngineStore for EtcdStore {
     type LookError = TaskError;
     type StepError = TaskError;
     type Looking<'a> = EtcdStep<'a>;
     type Stepping<'a> = EtcdStep<'a>;
 
-    fn features(&self) -> Capabilities {
-        Capabilities::ALL
-    }
-
     fn admit_change(&self) -> Result<(), StoreError> {
         if self.options.read_only {
             return Err(StoreError::opened_read_only(self.address()));
         }
         Ok(())
-    }
-
-    fn binding(&self) -> Result<Binding, StoreError> {
-        self.presence.binding().map_err(|error| {
-            let folder = self.presence.folder().path().display();
-            let what = format!("the liveness lock of this process can't be taken in {folder}");
-            StoreError::new(ErrorKind::Io, what).because(error)
-        })
     }
 
     /// Tasks and sections have one holder.
@@ -669,81 +703,34 @@ impl EngineStore for EtcdStore {
         self.looked(by, |step| verb(step)).map_err(only_store)
     }
 
+    /// Several keys are read at once, unless each is as this process left it.
     fn step<T>(
-        &self,
-        key: &Key,
-        by: Instant,
-        verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
-    ) -> Result<(T, Revision), StoreError> {
-        // The tasks have to be read in any case.
-        let seen = if is_of_tasks(Some(key)) {
-            Seen::default()
-        } else {
-            self.guess(key)
-        };
-        self.stepped(Some(key), seen, by, verb).map_err(only_store)
-    }
-
-    /// All keys are read at once, unless each is as this process left it.
-    fn step_all<T>(
         &self,
         keys: &[Key],
         by: Instant,
         mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
     ) -> Result<(T, Revision), StoreError> {
+        // The tasks have to be read in any case.
+        let of_tasks = keys.iter().any(|key| is_of_tasks(Some(key)));
         let guesses = keys.iter().map(|key| self.guess(key));
         let all = guesses.reduce(|mut all, guess| {
             all.guessed &= guess.guessed;
             all.keys.extend(guess.keys);
             all
         });
-        // The tasks have to be read in any case.
-        let of_tasks = keys.iter().any(|key| is_of_tasks(Some(key)));
         let seen = all.filter(|all| all.guessed && !of_tasks);
-        let seen = seen.unwrap_or_default();
-        self.stepped(keys.first(), seen, by, |step| {
-            step.read_keys(keys)?;
+        self.stepped(keys.first(), seen.unwrap_or_default(), by, |step| {
+            if keys.len() > 1 {
+                step.read_keys(keys)?;
+            }
             verb(step)
         })
         .map_err(only_store)
     }
 
-    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        whole(by, || self.read_snapshots(by))
-    }
-
-    fn names(&self, beginnings: &[&str], by: Instant) -> Result<Option<Vec<Key>>, StoreError> {
-        let names = whole(by, || self.read_names(beginnings, by))?;
-        Ok(Some(names.into_iter().collect()))
-    }
-
-    fn some_snapshots(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        whole(by, || self.read_some_snapshots(keys, by))
-    }
-
-    fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
-        self.recorded(query, by)
-    }
-
-    fn unreadable_events(
-        &self,
-        query: &HistoryQuery,
-        by: Instant,
-    ) -> Result<Vec<String>, StoreError> {
-        self.damaged(query, by)
-    }
-
-    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        self.sleep(watched, timeout)
-    }
-
     fn may_have_ended(&self, snapshot: &Snapshot) -> bool {
         let waiters = snapshot.queue.len() + snapshot.forgotten.len();
         waiters > 0 || !snapshot.problems.is_empty() || snapshot.ended().next().is_some()
-    }
-
-    fn interrupt(&self) {
-        self.presence.wake();
     }
 
     fn dead_locks(&self, sweep: Sweep) -> Vec<LivenessId> {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore, Sweep};
 use tenure_core::{
-    Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Revision,
-    Snapshot, StoreError, Waited, Watched,
+    Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Records,
+    Revision, Snapshot, StoreError, Waited, Watched,
 };
 use tenure_host::LocalStore;
 use tenure_host::files::fault::explain;
@@ -17,6 +17,63 @@ use crate::history;
 use crate::step::FileStep;
 use crate::store::FileStore;
 use crate::view::Picture;
+
+impl<P: LockProtocol> Records for FileStore<P> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ALL
+            .only_some_keys()
+            .only_exclusive()
+            .without_expiry()
+    }
+
+    fn this_process(&self) -> Result<Binding, StoreError> {
+        self.check_access()?;
+        self.sidecar().make()?;
+        self.presence
+            .binding()
+            .map_err(|error| explain("written", self.presence.folder().path(), error))
+    }
+
+    fn on_record(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let (only, revision) = self.read(by, |picture| engine::inspect(picture, self.key()))?;
+        let only = Snapshot { revision, ..only };
+        Ok(Some(only)
+            .filter(Snapshot::is_on_record)
+            .into_iter()
+            .collect())
+    }
+
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        let (events, _) = self.read(by, |_| history::query(self.sidecar(), query))?;
+        Ok(events)
+    }
+
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.check_access()?;
+        let failed =
+            |error| StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error);
+        self.sidecar().make()?;
+        // A process that waits for no other process holds the lock.
+        self.listen(watched.ahead.is_empty()).map_err(failed)?;
+        // In this order: a change after `seen` either changes the revision or wakes this process.
+        let generation = self.presence.generation();
+        if self.revision_now() != watched.seen {
+            return Ok(Waited::Changed);
+        }
+        let ahead = watched.ahead.iter().copied();
+        self.presence.watch(ahead).map_err(failed)?;
+        let woken = self.presence.wait(generation, timeout).map_err(failed)?;
+        Ok(if woken {
+            Waited::Changed
+        } else {
+            Waited::TimedOut
+        })
+    }
+
+    fn wake(&self) {
+        self.presence.wake();
+    }
+}
 
 impl<P: LockProtocol> EngineStore for FileStore<P> {
     type LookError = StoreError;
@@ -29,20 +86,6 @@ impl<P: LockProtocol> EngineStore for FileStore<P> {
         = FileStep<'a, P>
     where
         P: 'a;
-
-    fn features(&self) -> Capabilities {
-        Capabilities::ALL
-            .only_some_keys()
-            .only_exclusive()
-            .without_expiry()
-    }
-
-    fn binding(&self) -> Result<Binding, StoreError> {
-        self.sidecar().make()?;
-        self.presence
-            .binding()
-            .map_err(|error| explain("written", self.presence.folder().path(), error))
-    }
 
     fn admit_change(&self) -> Result<(), StoreError> {
         self.check_access()
@@ -82,50 +125,11 @@ impl<P: LockProtocol> EngineStore for FileStore<P> {
 
     fn step<T>(
         &self,
-        _key: &Key,
+        _keys: &[Key],
         by: Instant,
         verb: impl FnMut(&mut FileStep<'_, P>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
         self.write(by, verb)
-    }
-
-    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        let (only, revision) = self.read(by, |picture| engine::inspect(picture, self.key()))?;
-        let only = Snapshot { revision, ..only };
-        Ok(Some(only)
-            .filter(Snapshot::is_on_record)
-            .into_iter()
-            .collect())
-    }
-
-    fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
-        let (events, _) = self.read(by, |_| history::query(self.sidecar(), query))?;
-        Ok(events)
-    }
-
-    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        let failed =
-            |error| StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error);
-        self.sidecar().make()?;
-        // A process that waits for no other process holds the lock.
-        self.listen(watched.ahead.is_empty()).map_err(failed)?;
-        // In this order: a change after `seen` either changes the revision or wakes this process.
-        let generation = self.presence.generation();
-        if self.revision_now() != watched.seen {
-            return Ok(Waited::Changed);
-        }
-        let ahead = watched.ahead.iter().copied();
-        self.presence.watch(ahead).map_err(failed)?;
-        let woken = self.presence.wait(generation, timeout).map_err(failed)?;
-        Ok(if woken {
-            Waited::Changed
-        } else {
-            Waited::TimedOut
-        })
-    }
-
-    fn interrupt(&self) {
-        self.presence.wake();
     }
 
     fn dead_locks(&self, sweep: Sweep) -> Vec<LivenessId> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocols::{Protocol, Sleeper};
 use tenure_core::cycle::Wait;
-use tenure_core::{Acquired, Busy, Claim, Granted, Reason, Store, Waited};
+use tenure_core::{Acquired, Busy, Claim, Granted, Reason, Records, Store, Waited};
 use tenure_file::FileStore;
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;

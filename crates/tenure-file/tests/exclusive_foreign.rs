@@ -9,7 +9,7 @@ use std::time::Duration;
 use protocols::{NO_PROCESS, Sleeper, lock_file, options, replace_lock_file};
 use tenure_core::{
     Acquired, Binding, Claim, ErrorKind, EventKind, Evidence, Granted, HistoryQuery, Holder,
-    HolderId, Key, Reap, Reason, Released, Renewed, Store, Token, Verdict,
+    HolderId, Key, Reap, Reason, Records, Released, Renewed, Store, Token, Verdict,
 };
 use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use protocols::{NO_PROCESS, Protocol, Touched};
 use tenure_core::{
-    Acquired, Event, EventKind, Granted, HistoryQuery, HolderId, Key, Reap, Store, Token, Verdict,
+    Acquired, Event, EventKind, Granted, HistoryQuery, HolderId, Key, Reap, Records, Store, Token,
+    Verdict,
 };
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;

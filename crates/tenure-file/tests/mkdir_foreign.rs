@@ -10,7 +10,7 @@ use std::time::Duration;
 use protocols::{NO_PROCESS, Protocol, Sleeper, Touched};
 use tenure_core::{
     Acquired, ErrorKind, EventKind, Evidence, Fenced, Granted, HistoryQuery, HolderId, Key, Reap,
-    Reason, Released, Renewed, Store, Token, Verdict, Waited,
+    Reason, Records, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_file::mkdir::Mkdir;
 use tenure_file::{FileStore, MkdirStore, Options};

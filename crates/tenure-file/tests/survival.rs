@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Acquired, HistoryQuery, Key, Store, Token};
+use tenure_core::{Acquired, HistoryQuery, Key, Records, Store, Token};
 use tenure_file::{Disk, ExclusiveStore, MkdirStore, Options};
 use tenure_host::identity;
 use tenure_testkit::checks::grace;

@@ -28,13 +28,14 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore, Sweep};
 use tenure_core::{
     Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, Lease, LivenessId, Reaped,
-    Revision, Snapshot, StoreError, Verdict, Waited, Watched,
+    Records, Revision, Snapshot, StoreError, Verdict, Waited, Watched,
 };
 use tenure_host::files::Options;
 use tenure_host::files::fault::explain;
@@ -257,23 +258,73 @@ impl Ledger {
     }
 }
 
-impl EngineStore for LedgerStore {
-    type LookError = StoreError;
-    type StepError = StoreError;
-    type Looking<'a> = ClaimsView<'a>;
-    type Stepping<'a> = LedgerStep<'a>;
-
-    fn features(&self) -> Capabilities {
+impl Records for LedgerStore {
+    fn capabilities(&self) -> Capabilities {
         Capabilities::ALL.only_some_keys().only_exclusive()
     }
 
-    fn binding(&self) -> Result<Binding, StoreError> {
+    fn this_process(&self) -> Result<Binding, StoreError> {
+        self.ledger.check_access()?;
         self.ledger.sidecar.make()?;
         let folder = self.presence.folder();
         self.presence
             .binding()
             .map_err(|error| explain("written", folder.path(), error))
     }
+
+    fn on_record(&self, _by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.read(|view| {
+            let mut all = Vec::new();
+            for node in view.all_nodes()? {
+                let snapshot = engine::inspect(view, node.key())?;
+                if snapshot.is_on_record() {
+                    let revision = view.revision(&node)?;
+                    all.push(Snapshot {
+                        revision,
+                        ..snapshot
+                    });
+                }
+            }
+            Ok(all)
+        })
+    }
+
+    fn history(&self, query: &HistoryQuery, _by: Instant) -> Result<Vec<Event>, StoreError> {
+        self.ledger.claim_history(query)
+    }
+
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.ledger.check_access()?;
+        let failed =
+            |error| StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error);
+        self.ledger.sidecar.make()?;
+        self.listen().map_err(failed)?;
+        // In this order: a change after `seen` either changes the revision or wakes this process.
+        let generation = self.presence.generation();
+        let node = self.node(watched.key)?;
+        if self.read(|view| view.revision(&node))? != watched.seen {
+            return Ok(Waited::Changed);
+        }
+        let ahead = watched.ahead.iter().copied();
+        self.presence.watch(ahead).map_err(failed)?;
+        let woken = self.presence.wait(generation, timeout).map_err(failed)?;
+        Ok(if woken {
+            Waited::Changed
+        } else {
+            Waited::TimedOut
+        })
+    }
+
+    fn wake(&self) {
+        self.presence.wake();
+    }
+}
+
+impl EngineStore for LedgerStore {
+    type LookError = StoreError;
+    type StepError = StoreError;
+    type Looking<'a> = ClaimsView<'a>;
+    type Stepping<'a> = LedgerStep<'a>;
 
     fn admit_change(&self) -> Result<(), StoreError> {
         self.ledger.check_access()
@@ -300,57 +351,15 @@ impl EngineStore for LedgerStore {
 
     fn step<T>(
         &self,
-        key: &Key,
+        keys: &[Key],
         by: Instant,
         verb: impl FnMut(&mut LedgerStep<'_>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
+        let [key] = keys else {
+            let what = "a step of a ledger is about one node";
+            return Err(StoreError::new(ErrorKind::Unsupported, what));
+        };
         self.write(self.node(key)?, TimeLimit::until(by), verb)
-    }
-
-    fn snapshots(&self, _by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        self.read(|view| {
-            let mut all = Vec::new();
-            for node in view.all_nodes()? {
-                let snapshot = engine::inspect(view, node.key())?;
-                if snapshot.is_on_record() {
-                    let revision = view.revision(&node)?;
-                    all.push(Snapshot {
-                        revision,
-                        ..snapshot
-                    });
-                }
-            }
-            Ok(all)
-        })
-    }
-
-    fn events(&self, query: &HistoryQuery, _by: Instant) -> Result<Vec<Event>, StoreError> {
-        self.ledger.claim_history(query)
-    }
-
-    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        let failed =
-            |error| StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error);
-        self.ledger.sidecar.make()?;
-        self.listen().map_err(failed)?;
-        // In this order: a change after `seen` either changes the revision or wakes this process.
-        let generation = self.presence.generation();
-        let node = self.node(watched.key)?;
-        if self.read(|view| view.revision(&node))? != watched.seen {
-            return Ok(Waited::Changed);
-        }
-        let ahead = watched.ahead.iter().copied();
-        self.presence.watch(ahead).map_err(failed)?;
-        let woken = self.presence.wait(generation, timeout).map_err(failed)?;
-        Ok(if woken {
-            Waited::Changed
-        } else {
-            Waited::TimedOut
-        })
-    }
-
-    fn interrupt(&self) {
-        self.presence.wake();
     }
 
     /// Also visits the nodes of which only an outdated state is left, and removes that.
@@ -359,7 +368,7 @@ impl EngineStore for LedgerStore {
         let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
         for node in self.read(|view| view.all_nodes())? {
             let key = node.key().clone();
-            let (one, _) = self.step(&key, by, |step| engine::reap(step, &key))?;
+            let (one, _) = self.step(slice::from_ref(&key), by, |step| engine::reap(step, &key))?;
             reaped.extend(one.reaped);
             needed.extend(one.needed);
         }

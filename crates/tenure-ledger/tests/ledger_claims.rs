@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tenure_core::{
     Acquired, Clock, ErrorKind, EventKind, Grant, Granted, HistoryQuery, HolderId, Key, Reap,
-    Reason, Released, Renewed, Store, Token, Verdict,
+    Reason, Records, Released, Renewed, Store, Token, Verdict,
 };
 use tenure_host::HostClock;
 use tenure_ledger::{Dialect, Ledger, LedgerStore};

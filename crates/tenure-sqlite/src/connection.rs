@@ -236,7 +236,7 @@ pub(crate) fn replaced(path: &Path) -> StoreError {
 mod tests {
     use std::sync::mpsc;
 
-    use tenure_core::Store;
+    use tenure_core::Records;
 
     use super::*;
     use crate::store::{SqliteOptions, SqliteStore};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore, Sweep};
 use tenure_core::{
-    Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Reaped,
+    Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Reaped, Records,
     Revision, Snapshot, StoreError, Waited, Watched,
 };
 use tenure_host::LocalStore;
@@ -19,13 +19,8 @@ use crate::store::SqliteStore;
 use crate::view::ReadTransaction;
 use crate::write::{TransactionError, WriteTransaction};
 
-impl EngineStore for SqliteStore {
-    type LookError = rusqlite::Error;
-    type StepError = TransactionError;
-    type Looking<'a> = ReadTransaction<'a>;
-    type Stepping<'a> = WriteTransaction<'a>;
-
-    fn features(&self) -> Capabilities {
+impl Records for SqliteStore {
+    fn capabilities(&self) -> Capabilities {
         if self.foreign.is_some() {
             Capabilities::ALL.only_some_keys().only_exclusive()
         } else {
@@ -33,11 +28,70 @@ impl EngineStore for SqliteStore {
         }
     }
 
-    fn binding(&self) -> Result<Binding, StoreError> {
+    fn this_process(&self) -> Result<Binding, StoreError> {
+        self.check_access()?;
         self.presence
             .binding()
             .map_err(|error| self.no_liveness_lock(error))
     }
+
+    fn on_record(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let (mut snapshots, revision) = self.read(by, |reader| reader.all())?;
+        for snapshot in &mut snapshots {
+            snapshot.revision = revision;
+        }
+        Ok(snapshots)
+    }
+
+    fn list_names(&self, beginnings: &[&str], by: Instant) -> Result<Vec<Key>, StoreError> {
+        let (names, _) = self.read(by, |reader| reader.names(beginnings))?;
+        Ok(names.into_iter().collect())
+    }
+
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        // A lease that another program ended belongs into the history, although no verb has met it since.
+        if self.check_access().is_ok() && self.read(by, |reader| reader.any_overruled())?.0 {
+            self.write(by, |write| write.settle_overruled())?;
+        }
+        Ok(self.read(by, |reader| history::tell(reader.db, query))?.0)
+    }
+
+    fn damaged_events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<String>, StoreError> {
+        let (damaged, _) = self.read(by, |reader| history::damaged(reader.db, query))?;
+        Ok(damaged)
+    }
+
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.check_access()?;
+        self.still_there()?;
+        // In this order: whatever happens after `seen` either changes the revision or rings.
+        let generation = self.presence.generation();
+        let foreign_lock = self.foreign_lock(watched.key)?;
+        if self.was_woken(watched.seen)
+            || self.revision_now()? != watched.seen && self.was_released(watched)?
+        {
+            return Ok(Waited::Changed);
+        }
+        self.presence
+            .watch(watched.ahead.iter().copied())
+            .map_err(|error| self.no_liveness_lock(error))?;
+        Ok(if self.listen(generation, foreign_lock, timeout)? {
+            Waited::Changed
+        } else {
+            Waited::TimedOut
+        })
+    }
+
+    fn wake(&self) {
+        self.presence.wake();
+    }
+}
+
+impl EngineStore for SqliteStore {
+    type LookError = rusqlite::Error;
+    type StepError = TransactionError;
+    type Looking<'a> = ReadTransaction<'a>;
+    type Stepping<'a> = WriteTransaction<'a>;
 
     fn admit_change(&self) -> Result<(), StoreError> {
         self.check_access()
@@ -67,24 +121,11 @@ impl EngineStore for SqliteStore {
 
     fn step<T>(
         &self,
-        _key: &Key,
+        _keys: &[Key],
         by: Instant,
         verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), StoreError> {
         self.write(by, verb)
-    }
-
-    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        let (mut snapshots, revision) = self.read(by, |reader| reader.all())?;
-        for snapshot in &mut snapshots {
-            snapshot.revision = revision;
-        }
-        Ok(snapshots)
-    }
-
-    fn names(&self, beginnings: &[&str], by: Instant) -> Result<Option<Vec<Key>>, StoreError> {
-        let (names, _) = self.read(by, |reader| reader.names(beginnings))?;
-        Ok(Some(names.into_iter().collect()))
     }
 
     /// All keys in one transaction.
@@ -110,48 +151,6 @@ impl EngineStore for SqliteStore {
 
     fn remove_locks(&self, dead: &[LivenessId], needed: &HashSet<LivenessId>) {
         self.presence.remove_locks(dead, needed);
-    }
-
-    fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
-        // A lease that another program ended belongs into the history, although no verb has met it since.
-        if self.check_access().is_ok() && self.read(by, |reader| reader.any_overruled())?.0 {
-            self.write(by, |write| write.settle_overruled())?;
-        }
-        Ok(self.read(by, |reader| history::tell(reader.db, query))?.0)
-    }
-
-    fn unreadable_events(
-        &self,
-        query: &HistoryQuery,
-        by: Instant,
-    ) -> Result<Vec<String>, StoreError> {
-        Ok(self
-            .read(by, |reader| history::damaged(reader.db, query))?
-            .0)
-    }
-
-    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        self.still_there()?;
-        // In this order: whatever happens after `seen` either changes the revision or rings.
-        let generation = self.presence.generation();
-        let foreign_lock = self.foreign_lock(watched.key)?;
-        if self.was_woken(watched.seen)
-            || self.revision_now()? != watched.seen && self.was_released(watched)?
-        {
-            return Ok(Waited::Changed);
-        }
-        self.presence
-            .watch(watched.ahead.iter().copied())
-            .map_err(|error| self.no_liveness_lock(error))?;
-        Ok(if self.listen(generation, foreign_lock, timeout)? {
-            Waited::Changed
-        } else {
-            Waited::TimedOut
-        })
-    }
-
-    fn interrupt(&self) {
-        self.presence.wake();
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::{ErrorKind, HistoryQuery, Key, Released, Renewed, Store};
+use tenure_core::{ErrorKind, HistoryQuery, Key, Records, Released, Renewed, Store};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::limit::LIMIT;
 use tenure_testkit::soon;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tenure_core::{
-    Acquired, EventKind, Forced, HistoryQuery, HolderId, Key, Lease, Mode, PathSet, Reap, Released,
-    Renewed, Snapshot, Store, Verdict,
+    Acquired, EventKind, Forced, HistoryQuery, HolderId, Key, Lease, Mode, PathSet, Reap,
+    Records as _, Released, Renewed, Snapshot, Store, Verdict,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::{Ask, soon};

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rusqlite::Connection;
-use tenure_core::{Acquired, ErrorKind, Granted, HistoryQuery, Key, Lease, Store, StoreError};
+use tenure_core::{
+    Acquired, ErrorKind, Granted, HistoryQuery, Key, Lease, Records, Store, StoreError,
+};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, history, process};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_core::{Event, EventKind, HistoryQuery, Key, Renewed, Store};
+use tenure_core::{Event, EventKind, HistoryQuery, Key, Records, Renewed, Store};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, FakeClock, history};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Acquired, Key, Store, Waited};
+use tenure_core::{Acquired, Key, Records, Store, Waited};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::Ask;
 use tenure_testkit::soon;

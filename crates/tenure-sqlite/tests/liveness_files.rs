@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_core::{Acquired, Busy, Key, Store, Verdict, Waited};
+use tenure_core::{Acquired, Busy, Key, Records, Store, Verdict, Waited};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};

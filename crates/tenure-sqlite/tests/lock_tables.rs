@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{
     Acquired, ErrorKind, EventKind, Evidence, Fenced, Grant, HistoryQuery, HolderId, Key, Lease,
-    Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
+    Reap, Reason, Records, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::limit::LIMIT;

@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{NewTask, TaskQuery, TaskStore as _};
 use tenure_core::{
-    Acquired, ErrorKind, HistoryQuery, HolderId, Key, Priority, Reap, Store, StoreError, TaskError,
-    Ticket, Watched,
+    Acquired, ErrorKind, HistoryQuery, HolderId, Key, Priority, Reap, Records, Store, StoreError,
+    TaskError, Watched, Withdrawal,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
@@ -272,7 +272,6 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
     let claim = Ask::new(&key("new"), "d").detached().claim(&writer);
     let held = writer.inspect(&key("build"), soon()).unwrap();
     let lease = held.lease().unwrap().0.clone();
-    let ticket: Ticket = held.queue.first().unwrap().ticket;
     drop(writer);
     let before = listing(dir.path());
     let store = read_only(&path);
@@ -292,8 +291,8 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
             .renew(&lease.grant(), Duration::from_secs(60), soon())
             .map(|_| ()),
         store.release(&lease.grant(), soon()).map(|_| ()),
-        store.leave(&build, ticket, soon()),
-        store.park(&build, ticket, soon()),
+        store.withdraw(&claim, Withdrawal::Leave, soon()),
+        store.withdraw(&claim, Withdrawal::Park, soon()),
         store.force(&build, None, &by, None, soon()).map(|_| ()),
         store.reap(Reap::Free, soon()).map(|_| ()),
         store.wait(&watched, Duration::from_secs(60)).map(|_| ()),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tenure_core::{
-    Acquired, Busy, ErrorKind, EventKind, Forced, HolderId, Reap, Reason, Released, Renewed, Store,
-    Token, Verdict, Waited,
+    Acquired, Busy, ErrorKind, EventKind, Forced, HolderId, Reap, Reason, Records, Released,
+    Renewed, Store, Token, Verdict, Waited, Withdrawal,
 };
 use tenure_testkit::Ask;
 use tenure_testkit::ask::HOUR;
@@ -76,9 +76,8 @@ fn nothing_but_the_two_lock_tables_is_ever_written() {
         let store = tool::tenure(&both.path);
         for key in ["task:t1", "task:t2", "section:s1"].map(tool::key) {
             let lease = Ask::new(&key, "runner").granted(&store);
-            assert!(is_busy(
-                &Ask::new(&key, "other").waiting().once(&both.store)
-            ));
+            let other = Ask::new(&key, "other").waiting();
+            assert!(is_busy(&other.once(&both.store)));
             let _ = store.renew(&lease.grant(), HOUR, soon()).unwrap();
             match round % 3 {
                 0 => drop(store.release(&lease.grant(), soon()).unwrap()),
@@ -91,10 +90,7 @@ fn nothing_but_the_two_lock_tables_is_ever_written() {
                     assert_eq!(store.reap(Reap::Free, soon()).unwrap().len(), 1);
                 }
             }
-            let place = both.store.inspect(&key, soon()).unwrap().queue;
-            both.store
-                .leave(&key, place.first().unwrap().ticket, soon())
-                .unwrap();
+            other.withdraw(&both.store, Withdrawal::Leave);
         }
         let _ = store.acquire(
             &Ask::new(&tool::key("task:nowhere"), "r").claim(&store),

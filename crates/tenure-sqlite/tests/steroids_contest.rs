@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use tenure_core::{Event, EventKind, HistoryQuery, Released, Renewed, Store, Token};
+use tenure_core::{Event, EventKind, HistoryQuery, Records, Released, Renewed, Store, Token};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, Witness, process, waiting, witness};

@@ -11,9 +11,9 @@ use tenure_core::task::{
 };
 use tenure_core::{
     Acquired, Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery,
-    Holder, HolderId, Key, KeyKind, Lease, PathPattern, Priority, Reap, Reaped, Released, Renewed,
-    Section, Snapshot, Store, StoreError, Task, TaskError, Ticket, Token, Verdict, Waited, Watched,
-    Withdrawn,
+    Holder, HolderId, Key, KeyKind, Lease, PathPattern, Priority, Reap, Reaped, Records, Released,
+    Renewed, Section, Snapshot, Store, StoreError, Task, TaskError, Token, Verdict, Waited,
+    Watched,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::TaskSubject;
@@ -54,30 +54,30 @@ macro_rules! pass_on {
     };
 }
 
-impl Store for BrokenStore {
+impl Records for BrokenStore {
     pass_on! {
         capabilities() -> Capabilities;
         this_process() -> Result<Binding, StoreError>;
-        acquire(claim: &Claim, by: Instant) -> Result<Acquired, StoreError>;
-        renew(grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError>;
-        release(grant: &Grant, by: Instant) -> Result<Released, StoreError>;
+        on_record(by: Instant) -> Result<Vec<Snapshot>, StoreError>;
+        history(query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
+        wait(watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
+        wake() -> ();
+    }
+}
+
+impl Store for BrokenStore {
+    pass_on! {
         acquire_all(claims: &[Claim], by: Instant) -> Result<Acquired<Vec<Granted>>, StoreError>;
         renew_all(grants: &[Grant], ttl: Duration, by: Instant) -> Result<Vec<Renewed>, StoreError>;
         release_all(grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
         release_paths(parts: &[(Grant, Vec<PathPattern>)], by: Instant) -> Result<Vec<Released>, StoreError>;
-        withdraw_all(claims: &[Claim], then: Withdrawn, by: Instant) -> Result<(), StoreError>;
+        withdraw_all(claims: &[Claim], then: Withdrawal, by: Instant) -> Result<(), StoreError>;
         ask(key: &Key, only: Option<&[Token]>, asker: &HolderId, note: Option<&str>, by: Instant) -> Result<Vec<Lease>, StoreError>;
-        leave(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
-        park(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
         force(key: &Key, of: Option<&HolderId>, forced_by: &HolderId, reason: Option<&str>, by: Instant) -> Result<Forced, StoreError>;
         force_one(grant: &Grant, forced_by: &HolderId, reason: Option<&str>, by: Instant) -> Result<Forced, StoreError>;
         fence(key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError>;
         inspect(key: &Key, by: Instant) -> Result<Snapshot, StoreError>;
-        list(by: Instant) -> Result<Vec<Snapshot>, StoreError>;
         reap(reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError>;
-        history(query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
-        wait(watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
-        wake() -> ();
     }
 }
 

@@ -13,7 +13,7 @@ use tenure_core::task::{
 };
 use tenure_core::{
     Acquired, Clock as _, Event, EventKind, HistoryQuery, Holder, HolderId, LivenessId, Patience,
-    Priority, Status, Store, TaskError, Watched,
+    Priority, Records, Status, Store, TaskError, Watched,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::limit::{LIMIT, Stopwatch};

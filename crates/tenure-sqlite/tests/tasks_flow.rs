@@ -3,7 +3,8 @@
 use crate::world;
 use tenure_core::task::{Change, Edit, Proof, Runner, TaskStore as _, Withdrawal};
 use tenure_core::{
-    Acquired, Binding, EventKind, Granted, HistoryQuery, Key, Status, Store, TaskError, Token,
+    Acquired, Binding, EventKind, Granted, HistoryQuery, Key, Records, Status, Store, TaskError,
+    Token,
 };
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, history};

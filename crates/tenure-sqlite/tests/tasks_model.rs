@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::task::{Change, NewTask, Proof, Runner, Shortage, TaskQuery, TaskStore as _};
 use tenure_core::{
-    Acquired, Granted, HistoryQuery, Key, Priority, Reap, Status, Store, TaskError, Token,
+    Acquired, Granted, HistoryQuery, Key, Priority, Reap, Records, Status, Store, TaskError, Token,
 };
 use tenure_sqlite::SqliteStore;
 use tenure_testkit::soon;

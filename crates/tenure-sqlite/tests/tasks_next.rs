@@ -13,8 +13,8 @@ use tenure_core::task::{
     Withdrawal, key_of,
 };
 use tenure_core::{
-    Acquired, Binding, Busy, Clock, Holder, HolderId, Key, Patience, Priority, Reap, Status, Store,
-    Waited, Watched,
+    Acquired, Binding, Busy, Clock, Holder, HolderId, Key, Patience, Priority, Reap, Records,
+    Status, Store, Waited, Watched,
 };
 use tenure_host::HostClock;
 use tenure_sqlite::{SqliteOptions, SqliteStore};

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{Change, Edit, Proof, TaskStore as _};
 use tenure_core::{
-    Acquired, HistoryQuery, HolderId, Key, Renewed, Status, Store, TaskError, Verdict,
+    Acquired, HistoryQuery, HolderId, Key, Records, Renewed, Status, Store, TaskError, Verdict,
 };
 use tenure_sqlite::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;

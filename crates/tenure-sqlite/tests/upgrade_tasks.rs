@@ -8,7 +8,7 @@ use clones::{CloneDb, check_blockers, new_task, open, times};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{Edit, TaskQuery, TaskStore as _};
-use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Mode, Reap, Store as _};
+use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Mode, Reap, Records, Store as _};
 use tenure_sqlite::{Purpose, SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};

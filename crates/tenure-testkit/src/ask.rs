@@ -6,7 +6,7 @@ use crate::limit::soon;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
     Acquired, Binding, Claim, Granted, Holder, HolderId, Key, Lease, Mode, Patience, Priority,
-    Reason, Store,
+    Reason, Store, Withdrawal,
 };
 
 /// Longer than any test, so no wait ends because this time has passed.
@@ -154,6 +154,12 @@ impl Ask {
     /// Asks once.
     pub fn once(&self, store: &dyn Store) -> Acquired {
         store.acquire(&self.claim(store), soon()).unwrap()
+    }
+
+    /// Withdraws its tickets, or parks them.
+    pub fn withdraw(&self, store: &dyn Store, then: Withdrawal) {
+        let claims = self.claims(store);
+        store.withdraw_all(&claims, then, soon()).unwrap();
     }
 
     /// Asks once, and must be granted the key.

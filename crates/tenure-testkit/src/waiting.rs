@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, Busy, Clock, Cycle, Granted, Lease, QueuePosition, Reason, Store, Withdrawn,
+    Acquired, Busy, Clock, Cycle, Granted, Lease, QueuePosition, Reason, Store, Withdrawal,
 };
 use tenure_host::HostClock;
 
@@ -56,14 +56,7 @@ pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePositi
     for rounds in 1.. {
         // Read before the store reads its own clock: a lease that it reports as live ends after this.
         let asked = clock.now();
-        let answer = match claims.as_slice() {
-            [claim] => store
-                .acquire(claim, soon())
-                .unwrap()
-                .map(|granted| vec![granted]),
-            claims => store.acquire_all(claims, soon()).unwrap(),
-        };
-        let busy = match answer {
+        let busy = match store.acquire_all(&claims, soon()).unwrap() {
             Acquired::Granted(granted) => {
                 assert_eq!(granted.len(), claims.len(), "only some were granted");
                 let mut granted = granted.into_iter();
@@ -85,14 +78,7 @@ pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePositi
         }
         let left = limit.saturating_sub(watch.elapsed());
         if left.is_zero() {
-            match busy.position {
-                Some(position) if ask.also.is_empty() => {
-                    store.leave(&ask.key, position.ticket, soon()).unwrap();
-                }
-                _ => store
-                    .withdraw_all(&claims, Withdrawn::Removed, soon())
-                    .unwrap(),
-            }
+            ask.withdraw(store, Withdrawal::Leave);
             return Outcome::Busy(busy);
         }
         // No process wakes a waiter when a lease expires.

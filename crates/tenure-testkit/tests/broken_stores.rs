@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::{
     Acquired, Binding, Busy, Capabilities, Claim, Clock, ErrorKind, Event, Fenced, Forced, Grant,
-    Granted, HistoryQuery, HolderId, Key, Lease, Mode, PathPattern, Reap, Reaped, Reason, Released,
-    Renewed, Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Watched, Withdrawn,
+    Granted, HistoryQuery, HolderId, Key, Lease, Mode, PathPattern, Reap, Reaped, Reason, Records,
+    Released, Renewed, Revision, Snapshot, Store, StoreError, Token, Waited, Watched, Withdrawal,
 };
 use tenure_host::{HostClock, identity};
 use tenure_testkit::checks::one_holder::{self, ContestResult, ContestSettings};
@@ -75,7 +75,7 @@ impl LockFile {
     }
 }
 
-impl Store for LockFile {
+impl Records for LockFile {
     fn capabilities(&self) -> Capabilities {
         Capabilities::ALL
             .only_some_keys()
@@ -89,7 +89,31 @@ impl Store for LockFile {
         })
     }
 
-    fn acquire(&self, claim: &Claim, _: Instant) -> Result<Acquired, StoreError> {
+    fn history(&self, _: &HistoryQuery, _: Instant) -> Result<Vec<Event>, StoreError> {
+        Err(StoreError::new(ErrorKind::Unsupported, "there is none"))
+    }
+
+    fn on_record(&self, _: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        unreachable!("the contest lists nothing")
+    }
+
+    fn wait(&self, _: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        std::thread::sleep(timeout.min(Duration::from_micros(100)));
+        Ok(Waited::Changed)
+    }
+
+    fn wake(&self) {}
+}
+
+impl Store for LockFile {
+    fn acquire_all(
+        &self,
+        claims: &[Claim],
+        _: Instant,
+    ) -> Result<Acquired<Vec<Granted>>, StoreError> {
+        let [claim] = claims else {
+            unreachable!("the contest claims one key");
+        };
         if !self.take() {
             return Ok(Acquired::Busy(Box::new(Busy {
                 key: claim.key.clone(),
@@ -116,13 +140,16 @@ impl Store for LockFile {
             heartbeat_at: now.wall,
             ttl: claim.ttl,
         };
-        Ok(Acquired::Granted(Granted {
+        Ok(Acquired::Granted(vec![Granted {
             lease,
             reason: Reason::AcquiredNew,
-        }))
+        }]))
     }
 
-    fn release(&self, grant: &Grant, _: Instant) -> Result<Released, StoreError> {
+    fn release_all(&self, grants: &[Grant], _: Instant) -> Result<Vec<Released>, StoreError> {
+        let [grant] = grants else {
+            unreachable!("the contest releases one key");
+        };
         let _ = fs::remove_file(self.lock());
         let holder = tenure_core::Holder {
             id: grant.holder.clone(),
@@ -131,7 +158,7 @@ impl Store for LockFile {
             binding: Binding::Detached,
         };
         let now = HostClock::new().now();
-        Ok(Released::Freed(Lease {
+        Ok(vec![Released::Freed(Lease {
             mode: Mode::Exclusive,
             slot: None,
             key: grant.key.clone(),
@@ -141,15 +168,8 @@ impl Store for LockFile {
             expires: None,
             heartbeat_at: now.wall,
             ttl: Duration::ZERO,
-        }))
+        })])
     }
-
-    fn wait(&self, _: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        std::thread::sleep(timeout.min(Duration::from_micros(100)));
-        Ok(Waited::Changed)
-    }
-
-    fn wake(&self) {}
 
     fn inspect(&self, key: &Key, _: Instant) -> Result<Snapshot, StoreError> {
         Ok(Snapshot {
@@ -162,20 +182,8 @@ impl Store for LockFile {
         })
     }
 
-    fn renew(&self, _: &Grant, _: Duration, _: Instant) -> Result<Renewed, StoreError> {
-        unreachable!("the contest renews nothing")
-    }
-
-    fn acquire_all(&self, _: &[Claim], _: Instant) -> Result<Acquired<Vec<Granted>>, StoreError> {
-        unreachable!("the contest claims one key")
-    }
-
     fn renew_all(&self, _: &[Grant], _: Duration, _: Instant) -> Result<Vec<Renewed>, StoreError> {
         unreachable!("the contest renews nothing")
-    }
-
-    fn release_all(&self, _: &[Grant], _: Instant) -> Result<Vec<Released>, StoreError> {
-        unreachable!("the contest releases one key")
     }
 
     fn release_paths(
@@ -186,16 +194,8 @@ impl Store for LockFile {
         unreachable!("the contest releases one key")
     }
 
-    fn withdraw_all(&self, _: &[Claim], _: Withdrawn, _: Instant) -> Result<(), StoreError> {
+    fn withdraw_all(&self, _: &[Claim], _: Withdrawal, _: Instant) -> Result<(), StoreError> {
         unreachable!("there is no queue to leave")
-    }
-
-    fn leave(&self, _: &Key, _: Ticket, _: Instant) -> Result<(), StoreError> {
-        unreachable!("there is no queue to leave")
-    }
-
-    fn park(&self, _: &Key, _: Ticket, _: Instant) -> Result<(), StoreError> {
-        unreachable!("there is no queue to step back in")
     }
 
     fn force(
@@ -234,16 +234,8 @@ impl Store for LockFile {
         unreachable!("the contest writes nothing")
     }
 
-    fn list(&self, _: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        unreachable!("the contest lists nothing")
-    }
-
     fn reap(&self, _: Reap, _: Instant) -> Result<Vec<Reaped>, StoreError> {
         unreachable!("the contest reaps nothing")
-    }
-
-    fn history(&self, _: &HistoryQuery, _: Instant) -> Result<Vec<Event>, StoreError> {
-        Err(StoreError::new(ErrorKind::Unsupported, "there is none"))
     }
 }
 

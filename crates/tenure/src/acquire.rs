@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::queue::HEARTBEAT;
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, Clock, ErrorKind, Granted, Moment, Store, StoreError, Ticket,
-    Waited, Withdrawn,
+    Acquired, Binding, Busy, Claim, Clock, ErrorKind, Granted, Moment, Store, StoreError, Waited,
+    Withdrawal,
 };
 use tenure_host::identity;
 use tenure_host::interrupt::Interrupt;
@@ -110,15 +110,6 @@ impl Cancel {
     }
 }
 
-/// What happens to the ticket when the wait ends without the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnTimeout {
-    /// It is withdrawn.
-    Leave,
-    /// It is kept for a grace period, so that the same holder can resume it.
-    KeepPlace,
-}
-
 /// How to wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting {
@@ -128,8 +119,8 @@ pub struct Waiting {
     pub poll: Duration,
     /// Call the observer at least this often.
     pub tick: Duration,
-    /// What happens to the ticket then.
-    pub on_timeout: OnTimeout,
+    /// What happens to the tickets then.
+    pub on_timeout: Withdrawal,
 }
 
 /// What an observer sees of a wait.
@@ -154,7 +145,7 @@ pub(crate) trait Request {
     fn ask(&self, by: Instant) -> Result<Acquired<Self::Granted>, Error>;
 
     /// Withdraws or parks every ticket that the request took.
-    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error>;
+    fn withdraw(&self, then: Withdrawal, by: Instant) -> Result<(), Error>;
 
     /// What the lease will be tied to.
     fn binding(&self) -> &Binding;
@@ -165,49 +156,15 @@ pub(crate) trait Request {
     }
 }
 
-/// One key.
-pub(crate) struct OneKey<'a> {
-    pub(crate) store: &'a dyn Store,
-    pub(crate) claim: &'a Claim,
-    pub(crate) ticket: Cell<Option<Ticket>>,
-}
-
-impl Request for OneKey<'_> {
-    type Granted = Granted;
-
-    fn ask(&self, by: Instant) -> Result<Acquired, Error> {
-        let answer = self.store.acquire(self.claim, by)?;
-        if let Acquired::Busy(busy) = &answer {
-            self.ticket
-                .set(busy.position.map(|position| position.ticket));
-        }
-        Ok(answer)
-    }
-
-    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
-        let key = &self.claim.key;
-        match (self.ticket.get(), then) {
-            (None, _) => {}
-            (Some(ticket), OnTimeout::Leave) => self.store.leave(key, ticket, by)?,
-            (Some(ticket), OnTimeout::KeepPlace) => self.store.park(key, ticket, by)?,
-        }
-        Ok(())
-    }
-
-    fn binding(&self) -> &Binding {
-        &self.claim.holder.binding
-    }
-}
-
-/// Several keys: all of them, or none.
-pub(crate) struct SeveralKeys<'a> {
+/// All of these keys, or none.
+pub(crate) struct Keys<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) claims: &'a [Claim],
     /// Whether there are tickets.
     pub(crate) queued: Cell<bool>,
 }
 
-impl Request for SeveralKeys<'_> {
+impl Request for Keys<'_> {
     type Granted = Vec<Granted>;
 
     fn ask(&self, by: Instant) -> Result<Acquired<Vec<Granted>>, Error> {
@@ -218,11 +175,7 @@ impl Request for SeveralKeys<'_> {
         Ok(answer)
     }
 
-    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
-        let then = match then {
-            OnTimeout::Leave => Withdrawn::Removed,
-            OnTimeout::KeepPlace => Withdrawn::Parked,
-        };
+    fn withdraw(&self, then: Withdrawal, by: Instant) -> Result<(), Error> {
         if self.queued.get() {
             self.store.withdraw_all(self.claims, then, by)?;
         }
@@ -259,7 +212,7 @@ pub(crate) fn acquire<R: Request>(
     }
     loop {
         if let Some(pid) = tied_process_ended(request.binding()) {
-            request.withdraw(OnTimeout::Leave, call_deadline())?;
+            request.withdraw(Withdrawal::Leave, call_deadline())?;
             return Err(Error::NoProcess(pid));
         }
         let asked = context.clock.now();
@@ -300,7 +253,7 @@ pub(crate) fn acquire<R: Request>(
                         Error::Store(_) => LEAVE_LIMIT,
                         _ => CALL_LIMIT,
                     };
-                    let _ = request.withdraw(OnTimeout::Leave, deadline_in(limit));
+                    let _ = request.withdraw(Withdrawal::Leave, deadline_in(limit));
                 }
                 return Err(error);
             }
@@ -309,7 +262,7 @@ pub(crate) fn acquire<R: Request>(
             Acquired::Busy(busy) => busy,
             other => {
                 if matches!(other, Acquired::Deadlock(_)) {
-                    request.withdraw(OnTimeout::Leave, call_deadline())?;
+                    request.withdraw(Withdrawal::Leave, call_deadline())?;
                 }
                 return Ok(other.map(|granted| (granted, asked)));
             }
@@ -324,7 +277,7 @@ pub(crate) fn acquire<R: Request>(
         }
         let patience = request.patience(&busy);
         if patience.is_zero() {
-            request.withdraw(OnTimeout::Leave, call_deadline())?;
+            request.withdraw(Withdrawal::Leave, call_deadline())?;
             return Ok(Acquired::Busy(busy));
         }
         match round(context, waiting, &busy, patience, &asked, &began) {
@@ -335,7 +288,7 @@ pub(crate) fn acquire<R: Request>(
             }
             Ok(Round::Cancelled) => return cancelled(request, context),
             Err(error) => {
-                let _ = request.withdraw(OnTimeout::Leave, deadline_in(LEAVE_LIMIT));
+                let _ = request.withdraw(Withdrawal::Leave, deadline_in(LEAVE_LIMIT));
                 return Err(error.into());
             }
         }
@@ -347,7 +300,7 @@ fn cancelled<R: Request, T>(request: &R, context: &WaitContext<'_>) -> Result<Ac
     let interrupted = context.cancel.requested.load(Ordering::SeqCst) == INTERRUPT;
     let then = match context.waiting {
         Some(waiting) if interrupted => waiting.on_timeout,
-        _ => OnTimeout::Leave,
+        _ => Withdrawal::Leave,
     };
     match request.withdraw(then, deadline_in(LEAVE_LIMIT)) {
         Err(error) if !could_not_begin(&error) && !had_no_answer(&error) => Err(error),

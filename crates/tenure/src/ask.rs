@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use rustix::process::Uid;
 use tenure_core::{
-    Acquired, Binding, Claim, ErrorKind, Granted, Holder, HolderId, Key, KeyKind, Mode, Moment,
-    Patience, Priority, StoreError, Token,
+    Acquired, Binding, Claim, ErrorKind, Holder, HolderId, Key, KeyKind, Mode, Patience, Priority,
+    StoreError, Token, Withdrawal,
 };
 use tenure_host::identity;
 
 use crate::Error;
-use crate::acquire::{
-    self, Cancel, OnTimeout, OneKey, Progress, SeveralKeys, WaitContext, Waiting,
-};
+use crate::acquire::{self, Cancel, Keys, Progress, WaitContext, Waiting};
 use crate::duration;
 use crate::guard::{Guard, Renewal};
 use crate::open::Tenure;
@@ -50,7 +48,7 @@ pub struct Ask<'a, W = Key> {
     pub(crate) ttl: Option<Duration>,
     pub(crate) priority: Priority,
     pub(crate) wait: Option<Duration>,
-    pub(crate) on_timeout: OnTimeout,
+    pub(crate) on_timeout: Withdrawal,
     pub(crate) tick: Duration,
     pub(crate) within: Vec<Token>,
     mode: Mode,
@@ -72,7 +70,7 @@ impl<'a, W> Ask<'a, W> {
             ttl: None,
             priority: Priority::default(),
             wait: None,
-            on_timeout: OnTimeout::Leave,
+            on_timeout: Withdrawal::Leave,
             tick: Duration::MAX,
             within: Vec::new(),
             mode: Mode::Exclusive,
@@ -132,13 +130,13 @@ impl<'a, W> Ask<'a, W> {
     /// Keeps the ticket for a grace period when the wait ends without the key, so that a later request
     /// under the same name can resume it.
     pub fn keep_place(mut self) -> Self {
-        self.on_timeout = OnTimeout::KeepPlace;
+        self.on_timeout = Withdrawal::Park;
         self
     }
 
     /// Whether [`keep_place`](Self::keep_place) was called.
     pub fn keeps_place(&self) -> bool {
-        self.on_timeout == OnTimeout::KeepPlace
+        self.on_timeout == Withdrawal::Park
     }
 
     /// Calls the observer at least this often.
@@ -297,77 +295,51 @@ impl Ask<'_, Key> {
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Acquired<Guard>, Error> {
-        let claim = self.claim()?;
-        if !self.also.is_empty() {
-            return self.acquire_all(&claim, cancel, observer);
-        }
-        let request = OneKey {
-            store: &*self.tenure.store,
-            claim: &claim,
-            ticket: Cell::new(None),
-        };
-        let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
-        Ok(answer.map(|(granted, asked)| self.guard(granted, Vec::new(), &asked)))
-    }
-
-    /// Asks for all keys, with claims like this one.
-    fn acquire_all(
-        &self,
-        claim: &Claim,
-        cancel: &Cancel,
-        observer: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Acquired<Guard>, Error> {
-        if let Mode::Slots(_) = self.mode {
-            let what = "slots are for one key: several keys can be held alone or shared";
-            let error = StoreError::new(ErrorKind::Unsupported, what);
-            return Err(error.fix("ask for the slot in a command of its own").into());
-        }
-        let like = |key: &Key| Claim {
-            key: key.clone(),
-            ..claim.clone()
-        };
-        let claims: Vec<Claim> = std::iter::once(claim.clone())
-            .chain(self.also.iter().map(like))
-            .collect();
-        let request = SeveralKeys {
+        let claims = self.claims()?;
+        let request = Keys {
             store: &*self.tenure.store,
             claims: &claims,
             queued: Cell::new(false),
         };
         let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
-        Ok(match answer {
-            Acquired::Granted((granted, asked)) => {
-                let mut granted = granted.into_iter();
-                let Some(first) = granted.next() else {
-                    let what = "the store granted none of the keys";
-                    return Err(StoreError::new(ErrorKind::Damaged, what).into());
-                };
-                Acquired::Granted(self.guard(first, granted.collect(), &asked))
-            }
-            Acquired::Busy(busy) => Acquired::Busy(busy),
-            Acquired::Deadlock(cycle) => Acquired::Deadlock(cycle),
-            Acquired::Cancelled => Acquired::Cancelled,
+        answer.try_map(|(granted, asked)| {
+            let mut granted = granted.into_iter();
+            let Some(first) = granted.next() else {
+                let what = "the store granted none of the keys";
+                return Err(StoreError::new(ErrorKind::Damaged, what).into());
+            };
+            let granted = (first, granted.collect());
+            Ok(Guard::new(
+                self.tenure,
+                granted,
+                &asked,
+                self.tie,
+                self.renewal,
+            ))
         })
     }
 
-    fn guard(&self, granted: Granted, others: Vec<Granted>, asked: &Moment) -> Guard {
-        Guard::new(self.tenure, granted, others, asked, self.tie, self.renewal)
-    }
-
-    fn claim(&self) -> Result<Claim, Error> {
+    /// The claims on all keys.
+    fn claims(&self) -> Result<Vec<Claim>, Error> {
         let ttl = self.ttl_or(self.default_ttl())?;
         let (holder, asker) = self.who()?;
-        Ok(Claim {
-            key: self.wanted.clone(),
+        if let (Mode::Slots(_), [_, ..]) = (&self.mode, self.also.as_slice()) {
+            let what = "slots are for one key: several keys can be held alone or shared";
+            let error = StoreError::new(ErrorKind::Unsupported, what);
+            return Err(error.fix("ask for the slot in a command of its own").into());
+        }
+        let claim = |key: &Key| Claim {
+            key: key.clone(),
             mode: self.mode.clone(),
-            holder,
-            asker,
+            holder: holder.clone(),
+            asker: asker.clone(),
             named: self.named,
             ttl,
             priority: self.priority,
             patience: self.patience(),
             within: self.within.clone(),
-        })
+        };
+        Ok(self.keys().map(claim).collect())
     }
 
     fn default_ttl(&self) -> Duration {

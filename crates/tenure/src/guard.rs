@@ -68,9 +68,7 @@ pub enum Loss {
 #[must_use]
 pub struct Guard {
     store: Arc<dyn Store>,
-    /// The first one.
-    lease: Lease,
-    reason: Reason,
+    first: Granted,
     /// The others that were granted together with it.
     others: Vec<Granted>,
     tie: Tie,
@@ -166,32 +164,27 @@ impl Trust {
 impl Guard {
     pub(crate) fn new(
         tenure: &Tenure,
-        granted: Granted,
-        others: Vec<Granted>,
+        (first, others): (Granted, Vec<Granted>),
         asked: &Moment,
         tie: Tie,
         renewal: Renewal,
     ) -> Self {
-        let Granted { lease, reason } = granted;
+        let granted = std::iter::once(&first).chain(&others);
+        let leases: Vec<Lease> = granted.map(|it| it.lease.clone()).collect();
+        let lease = &first.lease;
         let trust = Arc::new(Trust {
             clock: Arc::clone(&tenure.clock),
             key: lease.key.clone(),
             state: Mutex::new(TrustState {
-                trusted_until: trusted_until(&lease, asked.ticks),
+                trusted_until: trusted_until(lease, asked.ticks),
                 ..TrustState::default()
             }),
         });
         let keeping = Keeping {
             keeper: Keeper {
                 store: Arc::clone(&tenure.store),
-                grants: std::iter::once(&lease)
-                    .chain(others.iter().map(|granted| &granted.lease))
-                    .map(Lease::grant)
-                    .collect(),
-                leases: std::iter::once(&lease)
-                    .chain(others.iter().map(|granted| &granted.lease))
-                    .cloned()
-                    .collect(),
+                grants: leases.iter().map(Lease::grant).collect(),
+                leases,
                 ttl: lease.ttl,
                 poll: tenure.config.locking.poll_interval,
                 trust: Arc::clone(&trust),
@@ -202,8 +195,7 @@ impl Guard {
         };
         let guard = Self {
             store: Arc::clone(&tenure.store),
-            lease,
-            reason,
+            first,
             others,
             tie,
             trust,
@@ -244,7 +236,7 @@ impl Guard {
     /// How long its holder may take to stop once the lease can't be trusted any more: half of what is kept
     /// in reserve until it ends.
     pub(crate) fn time_to_react(&self) -> Duration {
-        margin(self.lease.ttl) / 2
+        margin(self.first.lease.ttl) / 2
     }
 
     /// How the lease was lost, if it was.
@@ -259,38 +251,33 @@ impl Guard {
 
     /// The lease as it was granted; of several, the first.
     pub fn lease(&self) -> &Lease {
-        &self.lease
+        &self.first.lease
     }
 
     /// Every lease that was granted together, in the order in which the keys were named.
     pub fn leases(&self) -> impl Iterator<Item = &Lease> {
-        let others = self.others.iter().map(|granted| &granted.lease);
-        std::iter::once(&self.lease).chain(others)
+        self.granted().map(|(lease, _)| lease)
     }
 
     /// The same with the reason for which each was granted.
     pub fn granted(&self) -> impl Iterator<Item = (&Lease, Reason)> {
-        let others = self.others.iter().map(|it| (&it.lease, it.reason));
-        std::iter::once((&self.lease, self.reason)).chain(others)
-    }
-
-    fn grants(&self) -> Vec<Grant> {
-        self.leases().map(Lease::grant).collect()
+        let granted = std::iter::once(&self.first).chain(&self.others);
+        granted.map(|it| (&it.lease, it.reason))
     }
 
     /// What is held.
     pub fn key(&self) -> &Key {
-        &self.lease.key
+        &self.first.lease.key
     }
 
     /// The fencing token: pass it on to whatever is written.
     pub fn token(&self) -> Token {
-        self.lease.token
+        self.first.lease.token
     }
 
     /// Why it was granted.
     pub fn reason(&self) -> Reason {
-        self.reason
+        self.first.reason
     }
 
     /// Whether the lease may be trusted right now, without asking the store.
@@ -331,12 +318,11 @@ impl Guard {
 
     /// Gives the key back. Of several, the answer is about one whose lease had ended before, if there is one.
     pub fn release(mut self) -> Result<Released, StoreError> {
-        let (released, others) = self.give_back(CALL_LIMIT)?;
+        let mut released = self.give_back(CALL_LIMIT)?;
         let gone = |released: &Released| matches!(released, Released::AlreadyGone(_));
-        if gone(&released) {
-            return Ok(released);
-        }
-        Ok(others.into_iter().find(gone).unwrap_or(released))
+        let gone = released.iter().position(gone);
+        let mut told = released.drain(gone.unwrap_or(0)..);
+        Ok(told.next().unwrap_or(Released::AlreadyGone(Vec::new())))
     }
 
     /// Gives every key back, and reports on each, in the order in which the keys were named.
@@ -350,11 +336,8 @@ impl Guard {
         mut self,
         limit: Duration,
     ) -> Result<Vec<(Lease, Released)>, StoreError> {
-        let (released, others) = self.give_back(limit)?;
-        let leases = self.leases().cloned();
-        Ok(leases
-            .zip(std::iter::once(released).chain(others))
-            .collect())
+        let released = self.give_back(limit)?;
+        Ok(self.leases().cloned().zip(released).collect())
     }
 
     /// Drops the guard without giving the key back: for a lease that ends by its time to live or with
@@ -364,18 +347,12 @@ impl Guard {
         self.released = true;
     }
 
-    /// What became of the first lease, and of the others.
-    fn give_back(&mut self, limit: Duration) -> Result<(Released, Vec<Released>), StoreError> {
+    /// What became of each lease.
+    fn give_back(&mut self, limit: Duration) -> Result<Vec<Released>, StoreError> {
         self.released = true;
         let by = deadline_in(self.worth_releasing().min(limit));
         self.stop();
-        if self.others.is_empty() {
-            let released = self.store.release(&self.lease.grant(), by)?;
-            return Ok((released, Vec::new()));
-        }
-        let mut released = self.store.release_all(&self.grants(), by)?.into_iter();
-        let first = released.next().unwrap_or(Released::AlreadyGone(Vec::new()));
-        Ok((first, released.collect()))
+        self.store.release_all(&self.keeping.keeper.grants, by)
     }
 
     /// How long a release is worth waiting for.
@@ -385,7 +362,7 @@ impl Guard {
         match until {
             Some(until) => {
                 let left = until.saturating_sub(self.trust.now());
-                let left = left.saturating_add(margin(self.lease.ttl));
+                let left = left.saturating_add(margin(self.first.lease.ttl));
                 left.clamp(AFTER_LOSS, CALL_LIMIT)
             }
             None if state.loss.is_some() => AFTER_LOSS,
@@ -650,11 +627,14 @@ impl Keeper {
 
     fn renew(&self) -> Round {
         let asked = self.trust.now();
-        let renewed = match self.renew_each() {
+        let renewed = match self
+            .store
+            .renew_all(&self.grants, self.ttl, self.deadline())
+        {
             Ok(renewed) => renewed,
             Err(error) => return Round::Failed(error),
         };
-        let mut until = None;
+        let mut until = self.trust.lock().trusted_until;
         for (grant, renewed) in self.grants.iter().zip(renewed) {
             match renewed {
                 Renewed::Extended(lease) => until = trusted_until(&lease, asked),
@@ -663,13 +643,6 @@ impl Keeper {
         }
         self.trust.lock().trusted_until = until;
         Round::Kept
-    }
-
-    fn renew_each(&self) -> Result<Vec<Renewed>, StoreError> {
-        match self.grants.as_slice() {
-            [grant] => Ok(vec![self.store.renew(grant, self.ttl, self.deadline())?]),
-            grants => self.store.renew_all(grants, self.ttl, self.deadline()),
-        }
     }
 
     /// A call that takes longer than the lease can be trusted is of no use.

@@ -7,14 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::slice;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{Ended, EngineStore, Look, Put, Step, Then};
 use tenure_core::{
     Binding, Capabilities, Clock, Event, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
-    Lease, Liveness, Moment, Revision, SessionId, Snapshot, Store, StoreError, Ticket, Token,
-    Waited, Waiter, Watched,
+    Lease, Liveness, Moment, Records, Revision, SessionId, Snapshot, Store, StoreError, Ticket,
+    Token, Waited, Waiter, Watched,
 };
 use tenure_host::{HostClock, LivenessFolder, liveness};
 
@@ -280,53 +281,18 @@ impl Step for MemoryStep<'_> {
     }
 }
 
-impl EngineStore for MemoryStore {
-    type LookError = Infallible;
-    type StepError = Infallible;
-    type Looking<'a> = MemoryStep<'a>;
-    type Stepping<'a> = MemoryStep<'a>;
-
-    fn features(&self) -> Capabilities {
+impl Records for MemoryStore {
+    fn capabilities(&self) -> Capabilities {
         Capabilities::ALL
     }
 
-    fn binding(&self) -> Result<Binding, StoreError> {
+    fn this_process(&self) -> Result<Binding, StoreError> {
         Ok(Binding::Session {
             session: self.session.clone(),
         })
     }
 
-    fn look<T>(
-        &self,
-        key: &Key,
-        by: Instant,
-        verb: impl FnMut(&mut MemoryStep<'_>) -> Result<T, Infallible>,
-    ) -> Result<(T, Revision), StoreError> {
-        self.step(key, by, verb)
-    }
-
-    fn step<T>(
-        &self,
-        _key: &Key,
-        _by: Instant,
-        mut verb: impl FnMut(&mut MemoryStep<'_>) -> Result<T, Infallible>,
-    ) -> Result<(T, Revision), StoreError> {
-        let mut step = MemoryStep {
-            now: self.clock.now(),
-            state: lock(&self.shared),
-            woken: BTreeSet::new(),
-        };
-        let Ok(answer) = verb(&mut step);
-        let revision = self.revision(&step.state);
-        let bells = |session| step.state.sessions.get(session);
-        step.woken
-            .iter()
-            .filter_map(bells)
-            .for_each(|bell| bell.ring());
-        Ok((answer, revision))
-    }
-
-    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+    fn on_record(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         let keys: Vec<Key> = lock(&self.shared).keys.keys().cloned().collect();
         let inspect = |key| Store::inspect(self, key, by);
         let mut snapshots = keys.iter().map(inspect).collect::<Result<Vec<_>, _>>()?;
@@ -334,11 +300,11 @@ impl EngineStore for MemoryStore {
         Ok(snapshots)
     }
 
-    fn events(&self, query: &HistoryQuery, _by: Instant) -> Result<Vec<Event>, StoreError> {
+    fn history(&self, query: &HistoryQuery, _by: Instant) -> Result<Vec<Event>, StoreError> {
         Ok(query.select(lock(&self.shared).events.iter().cloned()))
     }
 
-    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         let before = *lock(&self.bell.rings);
         if self.revision(&lock(&self.shared)) != watched.seen {
             return Ok(Waited::Changed);
@@ -359,8 +325,45 @@ impl EngineStore for MemoryStore {
         })
     }
 
-    fn interrupt(&self) {
+    fn wake(&self) {
         self.bell.ring();
+    }
+}
+
+impl EngineStore for MemoryStore {
+    type LookError = Infallible;
+    type StepError = Infallible;
+    type Looking<'a> = MemoryStep<'a>;
+    type Stepping<'a> = MemoryStep<'a>;
+
+    fn look<T>(
+        &self,
+        key: &Key,
+        by: Instant,
+        verb: impl FnMut(&mut MemoryStep<'_>) -> Result<T, Infallible>,
+    ) -> Result<(T, Revision), StoreError> {
+        self.step(slice::from_ref(key), by, verb)
+    }
+
+    fn step<T>(
+        &self,
+        _keys: &[Key],
+        _by: Instant,
+        mut verb: impl FnMut(&mut MemoryStep<'_>) -> Result<T, Infallible>,
+    ) -> Result<(T, Revision), StoreError> {
+        let mut step = MemoryStep {
+            now: self.clock.now(),
+            state: lock(&self.shared),
+            woken: BTreeSet::new(),
+        };
+        let Ok(answer) = verb(&mut step);
+        let revision = self.revision(&step.state);
+        let bells = |session| step.state.sessions.get(session);
+        step.woken
+            .iter()
+            .filter_map(bells)
+            .for_each(|bell| bell.ring());
+        Ok((answer, revision))
     }
 }
 

@@ -200,12 +200,12 @@ impl Tenure {
 
     /// Opens a store to look at it, without creating or writing anything.
     ///
-    /// [`inspect`](Store::inspect), [`list`](Store::list), [`history`](Store::history),
+    /// [`inspect`](Store::inspect), [`list`](Store::list), [`history`](tenure_core::Records::history),
     /// [`fence`](Store::fence), a dry run of [`reap`](Store::reap) and the verbs of
     /// [`tasks`](Self::tasks) that only look answer as they do in a store that was opened with
     /// [`open`](Self::open). Every other verb, and with it every [`Ask`], fails with
     /// [`ErrorKind::ReadOnly`] and changes nothing.
-    /// [`wait`](Store::wait) fails too, because a process that can be woken has a liveness lock: look
+    /// [`wait`](tenure_core::Records::wait) fails too, because a process that can be woken has a liveness lock: look
     /// again after a while instead.
     ///
     /// Nothing is created, upgraded, repaired, checkpointed or removed: neither the store's own files

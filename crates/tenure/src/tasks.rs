@@ -39,7 +39,7 @@ pub use tenure_core::task::{
 use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token};
 
 use crate::Error;
-use crate::acquire::{self, Cancel, OnTimeout, Progress, Request, call_deadline, deadline_in};
+use crate::acquire::{self, Cancel, Progress, Request, call_deadline, deadline_in};
 use crate::ask::{Ask, Tie};
 use crate::guard::{Guard, Loss};
 
@@ -135,14 +135,8 @@ impl Ask<'_, AnyTask> {
         Ok(answer.map(|(started, asked)| {
             let guard = |lease, reason| {
                 let granted = Granted { lease, reason };
-                Guard::new(
-                    self.tenure,
-                    granted,
-                    Vec::new(),
-                    &asked,
-                    self.tie,
-                    self.renewal,
-                )
+                let granted = (granted, Vec::new());
+                Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)
             };
             TaskGuard {
                 tasks: Arc::clone(&self.wanted.tasks),
@@ -203,10 +197,10 @@ impl Request for OneTask<'_> {
         Ok(self.tasks.start(self.id, &self.runner, by)?)
     }
 
-    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
+    fn withdraw(&self, then: Withdrawal, by: Instant) -> Result<(), Error> {
         Ok(self
             .tasks
-            .stop_waiting(Some(self.id), &self.runner, tickets(then), by)?)
+            .stop_waiting(Some(self.id), &self.runner, then, by)?)
     }
 
     fn binding(&self) -> &Binding {
@@ -249,22 +243,12 @@ impl Request for NextTask<'_> {
         }
     }
 
-    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
-        Ok(self
-            .tasks
-            .stop_waiting(None, &self.runner, tickets(then), by)?)
+    fn withdraw(&self, then: Withdrawal, by: Instant) -> Result<(), Error> {
+        Ok(self.tasks.stop_waiting(None, &self.runner, then, by)?)
     }
 
     fn binding(&self) -> &Binding {
         &self.runner.holder.binding
-    }
-}
-
-/// What becomes of a runner's tickets when its wait ends.
-fn tickets(then: OnTimeout) -> Withdrawal {
-    match then {
-        OnTimeout::Leave => Withdrawal::Leave,
-        OnTimeout::KeepPlace => Withdrawal::Park,
     }
 }
 

@@ -15,7 +15,7 @@ use tenure::{
     Acquired, Config, Error, ErrorKind, HistoryQuery, HolderId, Key, StoreUrl, Tenure,
     call_deadline,
 };
-use tenure_core::{Reap, Watched};
+use tenure_core::{Claim, Patience, Priority, Reap, Watched, Withdrawal};
 use tenure_ledger::{Appended, Dialect, Ledger, NewEvent};
 use tenure_testkit::limit::within_limit;
 use tenure_testkit::{Process, process};
@@ -196,13 +196,23 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
             others: Vec::new(),
             ahead: Vec::new(),
         };
-        let ticket = tenure::Ticket(1);
+        let claim = Claim {
+            key: key.clone(),
+            mode: lease.mode.clone(),
+            holder: lease.holder.clone(),
+            asker: lease.holder.binding.clone(),
+            named: true,
+            ttl: lease.ttl,
+            priority: Priority::default(),
+            patience: Patience::Queue,
+            within: Vec::new(),
+        };
         let answers = [
             store.this_process().map(|_| ()),
             store.renew(&grant, lease.ttl, call_deadline()).map(|_| ()),
             store.release(&grant, call_deadline()).map(|_| ()),
-            store.leave(key, ticket, call_deadline()),
-            store.park(key, ticket, call_deadline()),
+            store.withdraw(&claim, Withdrawal::Leave, call_deadline()),
+            store.withdraw(&claim, Withdrawal::Park, call_deadline()),
             store
                 .force(key, None, &by, None, call_deadline())
                 .map(|_| ()),

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tenure::{Acquired, Config, Guard, Loss, MemoryStore, Tenure};
 use tenure_core::{
     Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery, HolderId,
-    Key, Lease, PathPattern, Reap, Reaped, Released, Renewed, Snapshot, Store, StoreError, Ticket,
-    Token, Waited, Watched, Withdrawn,
+    Key, Lease, PathPattern, Reap, Reaped, Records, Released, Renewed, Snapshot, Store, StoreError,
+    Token, Waited, Watched, Withdrawal,
 };
 
 /// Longer than any test should take: a guard against hanging, not a measure.
@@ -27,13 +27,7 @@ struct Hangs {
     go_on: Mutex<mpsc::Receiver<()>>,
 }
 
-impl Store for Hangs {
-    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError> {
-        let _ = self.renewing.lock().unwrap().send(());
-        let _ = self.go_on.lock().unwrap().recv_timeout(LONG);
-        self.inner.renew(grant, ttl, by)
-    }
-
+impl Records for Hangs {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
@@ -42,12 +36,33 @@ impl Store for Hangs {
         self.inner.this_process()
     }
 
-    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
-        self.inner.acquire(claim, by)
+    fn on_record(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.inner.on_record(by)
     }
 
-    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
-        self.inner.release(grant, by)
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        self.inner.history(query, by)
+    }
+
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.inner.wait(watched, timeout)
+    }
+
+    fn wake(&self) {
+        self.inner.wake();
+    }
+}
+
+impl Store for Hangs {
+    fn renew_all(
+        &self,
+        grants: &[Grant],
+        ttl: Duration,
+        by: Instant,
+    ) -> Result<Vec<Renewed>, StoreError> {
+        let _ = self.renewing.lock().unwrap().send(());
+        let _ = self.go_on.lock().unwrap().recv_timeout(LONG);
+        self.inner.renew_all(grants, ttl, by)
     }
 
     fn acquire_all(
@@ -56,15 +71,6 @@ impl Store for Hangs {
         by: Instant,
     ) -> Result<Acquired<Vec<Granted>>, StoreError> {
         self.inner.acquire_all(claims, by)
-    }
-
-    fn renew_all(
-        &self,
-        grants: &[Grant],
-        ttl: Duration,
-        by: Instant,
-    ) -> Result<Vec<Renewed>, StoreError> {
-        self.inner.renew_all(grants, ttl, by)
     }
 
     fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError> {
@@ -82,7 +88,7 @@ impl Store for Hangs {
     fn withdraw_all(
         &self,
         claims: &[Claim],
-        then: Withdrawn,
+        then: Withdrawal,
         by: Instant,
     ) -> Result<(), StoreError> {
         self.inner.withdraw_all(claims, then, by)
@@ -97,14 +103,6 @@ impl Store for Hangs {
         by: Instant,
     ) -> Result<Vec<Lease>, StoreError> {
         self.inner.ask(key, only, asker, note, by)
-    }
-
-    fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
-        self.inner.leave(key, ticket, by)
-    }
-
-    fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
-        self.inner.park(key, ticket, by)
     }
 
     fn force(
@@ -136,24 +134,8 @@ impl Store for Hangs {
         self.inner.inspect(key, by)
     }
 
-    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        self.inner.list(by)
-    }
-
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         self.inner.reap(reap, by)
-    }
-
-    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
-        self.inner.history(query, by)
-    }
-
-    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        self.inner.wait(watched, timeout)
-    }
-
-    fn wake(&self) {
-        self.inner.wake();
     }
 }
 

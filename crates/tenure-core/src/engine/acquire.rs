@@ -1,58 +1,114 @@
-//! Claiming a key: decide, then grant or refuse.
+//! Claims keys: decide on each, then grant all of them or none.
+//!
+//! # Invariants
+//!
+//! 1. A claim that is not granted holds none of its keys because of this step.
+//! 2. It has a ticket for each key or for none. All its tickets have one arrival time (see [`crate::several`]).
+//! 3. A claim passes a waiter ahead only if that waiter waits for the claimant.
 
 use std::time::Duration;
 
 use crate::claim::{Claim, Patience};
 use crate::cycle::{Cycle, Wait};
 use crate::decide::{self, ClaimTicket, Decision, View};
+use crate::key::Key;
 use crate::lease::Lease;
 use crate::mode::Mode;
 use crate::path_pattern::Budget;
-use crate::store::{Acquired, Granted, QueuePosition, Reason};
+use crate::queue::{self, Rank};
+use crate::several;
+use crate::store::{Acquired, Busy, Granted, QueuePosition, Reason, Withdrawal};
 use crate::verdict::Liveness;
 
 use super::deadlock::{cycle_of, wake_waits_of};
-use super::look::busy;
-use super::several::view_past_blocked;
-use super::tickets::{drop_ticket, leave, take_ticket, wake_after, wake_others, wake_second};
+use super::look::{busy, standing};
+use super::passing::{is_of, view_past_blocked};
+use super::tickets::{
+    drop_ticket, take_ticket_with, wake_after, wake_others, wake_second, withdraw_in,
+    withdraw_ticket,
+};
 use super::{Ended, LeasePart, Put, Step, Then};
 
 /// Why a claim is an error, and not only refused for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// The key is held or waited for in this mode, which contradicts the claim's.
-    OtherMode(Mode),
+    OtherMode(Key, Mode),
     /// The claim's patterns can't be compared with those of the others in reasonable time.
     TooComplex,
 }
 
-/// Claims a key.
+/// One of the keys of a claim, and the decision on it.
+#[derive(Debug)]
+pub struct KeyDecision {
+    /// The claim on this key.
+    pub claim: Claim,
+    /// What the decision depends on.
+    pub view: View,
+    /// The decision.
+    pub decision: Decision,
+}
+
+impl KeyDecision {
+    /// Whether the decision grants the key.
+    pub fn is_granted(&self) -> bool {
+        several::grants(&self.decision)
+    }
+
+    /// The ticket that the decision names.
+    fn ticket(&self) -> ClaimTicket {
+        match self.decision {
+            Decision::Grant { ticket, .. }
+            | Decision::Extend { ticket, .. }
+            | Decision::Wait { ticket, .. } => ticket,
+            Decision::WaitForSelf { .. } | Decision::OtherMode { .. } => ClaimTicket::New,
+        }
+    }
+}
+
+/// Claims keys: all of them are granted, or none.
 pub fn acquire<S: Step>(
     step: &mut S,
-    claim: &Claim,
-) -> Result<Result<Acquired, Refused>, S::Error> {
+    claims: &[Claim],
+) -> Result<Result<Acquired<Vec<Granted>>, Refused>, S::Error> {
     let _budget = Budget::begin();
-    let view = view_past_blocked(step, claim)?;
-    let decision = (step.rules().acquire)(step.now(), &view, claim);
-    let refused = match &decision {
-        Decision::OtherMode { mode } => Some(Refused::OtherMode(mode.clone())),
-        _ if Budget::is_used_up() => Some(Refused::TooComplex),
+    let mut wanted = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let view = view_past_blocked(step, claim)?;
+        let decision = (step.rules().acquire)(step.now(), &view, claim);
+        wanted.push(KeyDecision {
+            claim: claim.clone(),
+            view,
+            decision,
+        });
+    }
+    let other_mode = wanted.iter().find_map(|one| match &one.decision {
+        Decision::OtherMode { mode } => Some((one.claim.key.clone(), mode.clone())),
         _ => None,
+    });
+    let refused = match other_mode {
+        Some((key, mode)) => Some(Refused::OtherMode(key, mode)),
+        None => Budget::is_used_up().then_some(Refused::TooComplex),
     };
     if let Some(refused) = refused {
-        if let (ClaimTicket::Own(ticket), _) = decide::position(step.now(), &view, claim) {
-            leave(step, &claim.key, ticket)?;
-        }
+        leave_all(step, &wanted)?;
         return Ok(Err(refused));
     }
-    let waited = decide::waited(step.now(), &view, &decision);
-    match grant(step, claim, &decision, waited)? {
-        Some(granted) => {
-            end_expired_beside(step, claim, &view)?;
-            Ok(Ok(Acquired::Granted(granted)))
-        }
-        None => refuse(step, claim, &view, &decision).map(Ok),
+    let decisions: Vec<&Decision> = wanted.iter().map(|one| &one.decision).collect();
+    if !(step.rules().several.is_granted)(&decisions) {
+        return refuse(step, &wanted).map(Ok);
     }
+    // All tickets first: a grant wakes the other waits of its name, and these have ended.
+    for one in wanted.iter().skip(1) {
+        drop_ticket(step, &one.claim.key, one.ticket())?;
+    }
+    let mut granted = Vec::with_capacity(wanted.len());
+    for one in &wanted {
+        let waited = decide::waited(step.now(), &one.view, &one.decision);
+        granted.extend(grant(step, &one.claim, &one.decision, waited)?);
+        end_expired_beside(step, &one.claim, &one.view)?;
+    }
+    Ok(Ok(Acquired::Granted(granted)))
 }
 
 /// How many expired leases of a key stay although claims in modes for several holders are granted: they are in nobody's
@@ -159,48 +215,133 @@ pub fn grant<S: Step>(
     Ok(Some(Granted { lease, reason }))
 }
 
-/// Carries out a decision that does not grant the key: takes a ticket, or reports why not.
-pub fn refuse<S: Step, T>(
-    step: &mut S,
-    claim: &Claim,
-    view: &View,
-    decision: &Decision,
-) -> Result<Acquired<T>, S::Error> {
-    let queues = claim.patience == Patience::Queue;
-    let (ticket, ahead) = match decision {
-        Decision::WaitForSelf { lease } if queues => {
-            let wait = Wait::on(&claim.holder.id, lease);
-            return Ok(Acquired::Deadlock(Cycle(vec![wait])));
+/// Carries out decisions that do not grant every key: takes a ticket for each, or reports why not.
+pub fn refuse<S: Step, T>(step: &mut S, wanted: &[KeyDecision]) -> Result<Acquired<T>, S::Error> {
+    let mut queues = true;
+    for one in wanted {
+        queues &= one.claim.patience == Patience::Queue;
+        if let Decision::Wait { .. } = one.decision {
+            // Another waiter may be first, and may have missed its wake-up.
+            wake_others(step, &one.claim, &one.view)?;
         }
-        Decision::Wait { ticket, ahead } => (*ticket, *ahead),
-        Decision::WaitForSelf { .. }
-        | Decision::OtherMode { .. }
-        | Decision::Grant { .. }
-        | Decision::Extend { .. } => {
-            let busy = busy(step, claim, view, None, None);
-            return Ok(Acquired::Busy(Box::new(busy)));
-        }
-    };
-    // Another waiter may be first, and may have missed its wake-up.
-    wake_others(step, claim, view)?;
+    }
     if !queues {
-        let busy = busy(step, claim, view, None, None);
-        return Ok(Acquired::Busy(Box::new(busy)));
+        return Ok(busy_with(step, wanted, &[]));
     }
-    if (step.rules().may_close_cycle)(claim, ticket)
-        && let Some(cycle) = cycle_of(step, claim, view)?
-    {
-        if let ClaimTicket::Own(ticket) = ticket {
-            leave(step, &claim.key, ticket)?;
+    for one in wanted {
+        let cycle = match &one.decision {
+            Decision::WaitForSelf { lease } => {
+                Some(Cycle(vec![Wait::on(&one.claim.holder.id, lease)]))
+            }
+            Decision::Wait { ticket, .. }
+                if (step.rules().may_close_cycle)(&one.claim, *ticket) =>
+            {
+                cycle_of(step, &one.claim, &one.view)?
+            }
+            _ => None,
+        };
+        if let Some(cycle) = cycle {
+            leave_all(step, wanted)?;
+            return Ok(Acquired::Deadlock(cycle));
         }
-        return Ok(Acquired::Deadlock(cycle));
     }
-    let (taken, rank) = take_ticket(step, claim, view, ticket)?;
-    let position = QueuePosition {
-        ticket: taken,
-        ahead,
-        resumed: matches!(ticket, ClaimTicket::Resumed(_)),
+    let places = take_tickets(step, wanted)?;
+    wake_obstacles(step, wanted)?;
+    Ok(busy_with(step, wanted, &places))
+}
+
+/// A claim's place in the queue of one of its keys.
+type Place = (QueuePosition, Rank);
+
+/// Writes or renews the tickets. They are kept only if there is one for each key and all of them arrived together:
+/// otherwise the claim queues anew, so that its order is the same in every queue.
+fn take_tickets<S: Step>(step: &mut S, wanted: &[KeyDecision]) -> Result<Vec<Place>, S::Error> {
+    let arrived = |one: &KeyDecision| {
+        let mut queue = one.view.queue.iter();
+        let there = queue.find(|waiter| Some(waiter.ticket) == one.ticket().ticket());
+        there.map(|waiter| waiter.arrived)
     };
-    let busy = busy(step, claim, view, Some(position), Some(rank));
-    Ok(Acquired::Busy(Box::new(busy)))
+    let mut arrivals = wanted.iter().map(arrived);
+    let first = arrivals.next().flatten();
+    let together = first.is_some() && arrivals.all(|at| at == first);
+    let now = step.now();
+    let each: Vec<Duration> = wanted
+        .iter()
+        .map(|one| (step.rules().arrival)(now, &one.view.queue))
+        .collect();
+    let arrived = (step.rules().several.arrivals)(&each);
+    let mut places = Vec::with_capacity(wanted.len());
+    for (one, arrived) in wanted.iter().zip(arrived) {
+        let key = &one.claim.key;
+        let kept = match one.ticket().ticket() {
+            Some(outdated) if !together => {
+                withdraw_ticket(step, key, &one.view, outdated, Withdrawal::Leave)?;
+                ClaimTicket::New
+            }
+            _ => one.ticket(),
+        };
+        let keys = wanted.iter().map(|one| &one.claim.key);
+        let with: Vec<Key> = keys.filter(|other| *other != key).cloned().collect();
+        let (taken, rank) = take_ticket_with(step, &one.claim, &one.view, kept, arrived, &with)?;
+        let position = QueuePosition {
+            ticket: taken,
+            ahead: queue::ahead(&one.view.queue, rank) + one.view.left_out.ahead,
+            resumed: matches!(kept, ClaimTicket::Resumed(_)),
+        };
+        places.push((position, rank));
+    }
+    Ok(places)
+}
+
+/// The answer to a claim that was not granted: the first key that is busy, and with it the others.
+fn busy_with<S: Step, T>(step: &mut S, wanted: &[KeyDecision], places: &[Place]) -> Acquired<T> {
+    let mut all: Vec<Busy> = Vec::new();
+    for (number, one) in wanted.iter().enumerate() {
+        if !one.is_granted() {
+            let (position, rank) = places.get(number).copied().unzip();
+            all.push(busy(step, &one.claim, &one.view, position, rank));
+        }
+    }
+    let now = step.now();
+    let ends = all.iter().filter_map(|busy| busy.look_again.clone());
+    let look_again = ends.min_by_key(|end| end.remaining(now));
+    let mut all = all.into_iter();
+    let Some(mut first) = all.next() else {
+        // Only a broken rule refuses a claim whose keys are all free.
+        return Acquired::Cancelled;
+    };
+    first.look_again = look_again;
+    first.others = all.collect();
+    for holder in first.others.iter().flat_map(|busy| &busy.watch) {
+        if !first.watch.contains(holder) {
+            first.watch.push(holder.clone());
+        }
+    }
+    Acquired::Busy(Box::new(first))
+}
+
+/// Removes the claim's own tickets.
+fn leave_all<S: Step>(step: &mut S, wanted: &[KeyDecision]) -> Result<(), S::Error> {
+    for one in wanted {
+        withdraw_in(step, &one.claim, &one.view, Withdrawal::Leave)?;
+    }
+    Ok(())
+}
+
+/// Wakes the holders of the busy keys that wait behind this claim for one of the free keys: they may go first.
+fn wake_obstacles<S: Step>(step: &mut S, wanted: &[KeyDecision]) -> Result<(), S::Error> {
+    let (free, busy): (Vec<_>, Vec<_>) = wanted.iter().partition(|one| one.is_granted());
+    if free.is_empty() {
+        return Ok(());
+    }
+    let busy = busy.iter().map(|one| &one.view.leases);
+    let leases: Vec<&Lease> = busy.flat_map(|leases| standing(step, leases)).collect();
+    for one in free.iter().filter(|_| !leases.is_empty()) {
+        for waiter in step.tickets(&one.claim.key)? {
+            if leases.iter().any(|lease| is_of(&waiter, lease)) {
+                step.wake(&waiter.holder);
+            }
+        }
+    }
+    Ok(())
 }

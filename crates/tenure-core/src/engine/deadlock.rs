@@ -5,15 +5,15 @@
 //! other process is woken, asks again, and is refused.
 
 use crate::claim::Claim;
-use crate::cycle::{self, Cycle, Holding, Wanted};
+use crate::cycle::{self, Cycle, Wanted};
 use crate::decide::{self, Claimant, View};
-use crate::lease::{Lease, Token};
+use crate::lease::{Grant, Lease, Token};
 use crate::mode::Mode;
 use crate::queue::{Presence, Rank, Waiter};
 use crate::verdict::Liveness;
 
 use super::look::{is_alive, is_here, standing, view as view_of};
-use super::several::whole_view;
+use super::passing::whole_view;
 use super::{Part, Step};
 
 /// The cycle that this wait would close, if it would. A lease that has ended conflicts with no claim.
@@ -48,8 +48,7 @@ pub fn cycle_of<S: Step>(
     let rank = decide::rank(step.now(), view, claim, rank);
     let ahead: Vec<&Waiter> = view.queue.iter().collect();
     let wanted = waited_for(step, &view.leases, &ahead, Claimant::of(claim), rank);
-    let ours =
-        |held: &Holding| held.holder == claim.holder.id || claim.within.contains(&held.token);
+    let ours = |held: &Grant| held.holder == claim.holder.id || claim.within.contains(&held.token);
     cycle::find(&claim.holder.id, &wanted, ours, |held| waits_of(step, held))
 }
 
@@ -90,11 +89,11 @@ fn waited_for<S: Step>(
     let is_other = |lease: &&Lease| others.iter().any(|other| other.token == lease.token);
     let (beside, all): (Vec<&Lease>, Vec<&Lease>) = standing.into_iter().partition(is_other);
     Wanted {
-        all: all.into_iter().map(Holding::from).collect(),
+        all: all.into_iter().map(Lease::grant).collect(),
         any: beside
             .into_iter()
             .filter(|_| is_full)
-            .map(Holding::from)
+            .map(Lease::grant)
             .collect(),
     }
 }
@@ -112,7 +111,7 @@ pub(super) fn wake_waits_of<S: Step>(step: &mut S, claim: &Claim) -> Result<(), 
 
 /// What the holder of a grant waits for, by its name or in a command that runs under the grant, and
 /// who holds that.
-fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Wanted>, S::Error> {
+fn waits_of<S: Step>(step: &mut S, held: &Grant) -> Result<Vec<Wanted>, S::Error> {
     let mut waits = Vec::new();
     for key in step.waits_of(&held.holder, held.token)? {
         let view = view_of(step, &key, None)?;

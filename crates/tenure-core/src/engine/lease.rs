@@ -15,8 +15,17 @@ use super::look::{lease_of, leases, standing, view};
 use super::tickets::{drop_forgotten, wake_after, wake_beside};
 use super::{Ended, LeasePart, Put, Step, Then};
 
-/// Moves the end of a lease to `ttl` from now.
-pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Renewed, S::Error> {
+/// Moves the end of each of these leases that has not ended to `ttl` from now.
+pub fn renew<S: Step>(
+    step: &mut S,
+    grants: &[Grant],
+    ttl: Duration,
+) -> Result<Vec<Renewed>, S::Error> {
+    let renew = |grant| renew_one(step, grant, ttl);
+    grants.iter().map(renew).collect()
+}
+
+fn renew_one<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Renewed, S::Error> {
     let lease = match find(step, grant, step.rules().renew)? {
         Ok(lease) => lease,
         Err(on_record) => return Ok(Renewed::Lost(on_record)),
@@ -31,8 +40,13 @@ pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Rene
     Ok(Renewed::Extended(renewed))
 }
 
-/// Releases a key.
-pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
+/// Releases each of these keys whose lease has not ended.
+pub fn release<S: Step>(step: &mut S, grants: &[Grant]) -> Result<Vec<Released>, S::Error> {
+    let release = |grant| release_one(step, grant);
+    grants.iter().map(release).collect()
+}
+
+fn release_one<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
     let lease = match find(step, grant, step.rules().release)? {
         Ok(lease) => lease,
         Err(on_record) => return Ok(Released::AlreadyGone(on_record)),
@@ -63,7 +77,7 @@ pub fn release_paths<S: Step>(
         };
         let rest = lease.mode.paths();
         let Some(rest) = rest.and_then(|paths| paths.without(given_back)) else {
-            released.push(release(step, grant)?);
+            released.push(release_one(step, grant)?);
             continue;
         };
         let token = step.mint(&lease.key)?;

@@ -1,27 +1,25 @@
 //! A store that runs the engine: [`EngineStore`], and with it every verb of [`Store`].
 
 use std::collections::HashSet;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use crate::claim::Claim;
 use crate::error::{ErrorKind, StoreError};
-use crate::event::Event;
-use crate::holder::{Binding, Holder, HolderId, LivenessId};
+use crate::holder::{Holder, HolderId, LivenessId};
 use crate::key::{Key, KeyKind};
 use crate::lease::{Grant, Lease, Token};
 use crate::mode::Mode;
 use crate::path_pattern::PathPattern;
-use crate::queue::Ticket;
 use crate::store::{
-    Acquired, Capabilities, Fenced, Forced, Granted, HistoryQuery, Reap, Reaped, Released, Renewed,
-    Revision, Snapshot, Store, Waited, Watched, Withdrawn,
+    Acquired, Fenced, Forced, Granted, Reap, Reaped, Records, Released, Renewed, Revision,
+    Snapshot, Store, Withdrawal,
 };
 use crate::verdict::Verdict;
 
 use super::{
-    LeasePart, Look, Refused, Step, acquire, acquire_all, ask, fence, force, force_one, inspect,
-    leave, park, reap, release, release_all, release_paths, renew, renew_all, some_leases,
-    withdraw_all,
+    LeasePart, Look, Refused, Step, acquire, ask, fence, force, force_one, inspect, reap, release,
+    release_paths, renew, some_leases, withdraw,
 };
 
 /// How many liveness locks [`EngineStore::dead_locks`] tests.
@@ -35,7 +33,7 @@ pub enum Sweep {
 
 /// How a step of a store begins, commits and is retried, and how the store waits. Every verb of [`Store`]
 /// follows from this.
-pub trait EngineStore: Send + Sync {
+pub trait EngineStore: Records {
     /// Why a read fails.
     type LookError;
     /// Why a step fails.
@@ -48,12 +46,6 @@ pub trait EngineStore: Send + Sync {
     type Stepping<'a>: Step<Error = Self::StepError>
     where
         Self: 'a;
-
-    /// The result of [`Store::capabilities`].
-    fn features(&self) -> Capabilities;
-
-    /// The result of [`Store::this_process`].
-    fn binding(&self) -> Result<Binding, StoreError>;
 
     /// Refuses every verb that writes, if this store was opened read-only; see
     /// [`StoreError::opened_read_only`]. A wait counts as a write: a process that can be woken has a
@@ -80,58 +72,15 @@ pub trait EngineStore: Send + Sync {
         verb: impl FnMut(&mut Self::Looking<'_>) -> Result<T, Self::LookError>,
     ) -> Result<(T, Revision), StoreError>;
 
-    /// Runs a verb about this key as one atomic step, again if another program was faster, and
-    /// delivers its wake-ups after the commit.
+    /// Runs a verb about these keys as one atomic step, again if another program was faster, and
+    /// delivers its wake-ups after the commit. There is at least one key, and not more without
+    /// [`Capabilities::several`](crate::Capabilities::several).
     fn step<T>(
-        &self,
-        key: &Key,
-        by: Instant,
-        verb: impl FnMut(&mut Self::Stepping<'_>) -> Result<T, Self::StepError>,
-    ) -> Result<(T, Revision), StoreError>;
-
-    /// The same for a verb about several keys.
-    fn step_all<T>(
         &self,
         keys: &[Key],
         by: Instant,
         verb: impl FnMut(&mut Self::Stepping<'_>) -> Result<T, Self::StepError>,
-    ) -> Result<(T, Revision), StoreError> {
-        match keys {
-            [key, ..] => self.step(key, by, verb),
-            [] => Err(StoreError::new(ErrorKind::Unsupported, "no key is named")),
-        }
-    }
-
-    /// Every key that has a lease or a ticket, by name; see [`Snapshot::is_on_record`].
-    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
-
-    /// The result of [`Store::list_names`]; `None` if names can't be read without the records.
-    fn names(&self, _beginnings: &[&str], _by: Instant) -> Result<Option<Vec<Key>>, StoreError> {
-        Ok(None)
-    }
-
-    /// The result of [`Store::list_with`].
-    fn some_snapshots(&self, _keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        self.snapshots(by)
-    }
-
-    /// The result of [`Store::history`].
-    fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
-
-    /// The result of [`Store::damaged_events`].
-    fn unreadable_events(
-        &self,
-        _query: &HistoryQuery,
-        _by: Instant,
-    ) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// What [`Store::wait`] does.
-    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
-
-    /// What [`Store::wake`] does.
-    fn interrupt(&self);
+    ) -> Result<(T, Revision), StoreError>;
 
     /// Ends expired leases and those of dead holders, key by key. A key that fails does not stop the next one; what was
     /// wrong with it is the answer.
@@ -139,7 +88,7 @@ pub trait EngineStore: Send + Sync {
         let dead = self.dead_locks(Sweep::Whole);
         let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
         let mut failed = None;
-        for snapshot in self.snapshots(by)? {
+        for snapshot in self.on_record(by)? {
             if !self.may_have_ended(&snapshot) {
                 let holders = snapshot.leases.iter().map(|(lease, _)| &lease.holder);
                 needed.extend(holders.filter_map(Holder::liveness_lock).cloned());
@@ -175,7 +124,7 @@ pub trait EngineStore: Send + Sync {
     fn reap_parts(&self, key: &Key, by: Instant) -> ReapedParts {
         let (mut reaped, mut needed) = (Vec::new(), Vec::new());
         let outcome = loop {
-            match self.step(key, by, |step| reap(step, key)) {
+            match self.step(slice::from_ref(key), by, |step| reap(step, key)) {
                 Ok((one, _)) => {
                     reaped.extend(one.reaped);
                     needed.extend(one.needed);
@@ -202,10 +151,33 @@ pub trait EngineStore: Send + Sync {
     /// Removes liveness locks of processes that have exited, except those that are needed.
     fn remove_locks(&self, _dead: &[LivenessId], _needed: &HashSet<LivenessId>) {}
 
-    /// The keys of these grants, each of which this store must hold.
-    fn admit_grants(&self, grants: &[Grant]) -> Result<Vec<Key>, StoreError> {
-        let admit = |grant: &Grant| self.admit(&grant.key).map(|()| grant.key.clone());
-        grants.iter().map(admit).collect()
+    /// Each of these keys once, if this store holds all of them and may be changed.
+    fn admit_all<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a Key>,
+    ) -> Result<Vec<Key>, StoreError> {
+        self.admit_change()?;
+        let mut each = Vec::new();
+        for key in keys {
+            self.admit(key)?;
+            if !each.contains(key) {
+                each.push(key.clone());
+            }
+        }
+        Ok(each)
+    }
+
+    /// Runs a verb that changes something of these keys, as one step.
+    fn change<'a, T>(
+        &self,
+        keys: impl IntoIterator<Item = &'a Key>,
+        by: Instant,
+        verb: impl FnMut(&mut Self::Stepping<'_>) -> Result<T, Self::StepError>,
+    ) -> Result<T, StoreError> {
+        match self.admit_all(keys)?.as_slice() {
+            [] => Err(no_key()),
+            keys => Ok(self.step(keys, by, verb)?.0),
+        }
     }
 
     /// Removes what killed processes left, if it is this process's turn. Best effort: another process
@@ -215,7 +187,7 @@ pub trait EngineStore: Send + Sync {
         if dead.is_empty() {
             return;
         }
-        if let Ok(snapshots) = self.snapshots(by) {
+        if let Ok(snapshots) = self.on_record(by) {
             let leases = snapshots.iter().flat_map(|snapshot| &snapshot.leases);
             let waiters = snapshots.iter().flat_map(|snapshot| &snapshot.queue);
             let holders = leases.map(|(lease, _)| &lease.holder);
@@ -237,69 +209,44 @@ pub struct ReapedParts {
     pub outcome: Result<(), StoreError>,
 }
 
+fn no_key() -> StoreError {
+    StoreError::new(ErrorKind::Unsupported, "no key is named")
+}
+
 impl<S: EngineStore> Store for S {
-    fn capabilities(&self) -> Capabilities {
-        self.features()
-    }
-
-    fn this_process(&self) -> Result<Binding, StoreError> {
-        self.admit_change()?;
-        self.binding()
-    }
-
-    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
-        self.admit_change()?;
-        self.admit_claim(claim)?;
-        if !claim.mode.is_exclusive() && !self.features().modes {
-            return Err(StoreError::one_holder_only(&claim.key, &claim.mode));
-        }
-        let (answer, revision) = self.step(&claim.key, by, |step| acquire(step, claim))?;
-        let answer = answer.map_err(|refused| match refused {
-            Refused::OtherMode(mode) => StoreError::other_mode(&claim.key, &claim.mode, &mode),
-            Refused::TooComplex => StoreError::too_complex(&claim.mode),
-        })?;
-        Ok(answer.seen_at(revision))
-    }
-
-    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError> {
-        self.admit_change()?;
-        self.admit(&grant.key)?;
-        Ok(self.step(&grant.key, by, |step| renew(step, grant, ttl))?.0)
-    }
-
-    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
-        self.admit_change()?;
-        self.admit(&grant.key)?;
-        let (released, _) = self.step(&grant.key, by, |step| release(step, grant))?;
-        // Not before: a waiter may have the key by now.
-        self.sweep_in_passing(by);
-        Ok(released)
-    }
-
     fn acquire_all(
         &self,
         claims: &[Claim],
         by: Instant,
     ) -> Result<Acquired<Vec<Granted>>, StoreError> {
-        if let [claim] = claims {
-            let answer = self.acquire(claim, by)?;
-            return Ok(answer.map(|granted| vec![granted]));
-        }
         self.admit_change()?;
+        let can = self.capabilities();
         for claim in claims {
             self.admit_claim(claim)?;
             let alone = matches!(claim.key.kind(), KeyKind::Task(_) | KeyKind::Section(_))
-                || claim.key == Key::paths();
-            if alone || !self.features().several {
+                || claim.key.is_paths();
+            if claims.len() > 1 && (alone || !can.several) {
                 return Err(StoreError::one_key_at_a_time(&claim.key));
+            }
+            if !claim.mode.is_exclusive() && !can.modes {
+                return Err(StoreError::one_holder_only(&claim.key, &claim.mode));
             }
         }
         let keys: Vec<Key> = claims.iter().map(|claim| claim.key.clone()).collect();
-        let (answer, revision) = self.step_all(&keys, by, |step| acquire_all(step, claims))?;
-        let answer = answer.map_err(|(key, found)| {
-            let asked = claims.iter().find(|claim| claim.key == key);
-            let asked = asked.map_or(&Mode::Exclusive, |claim| &claim.mode);
-            StoreError::other_mode(&key, asked, &found)
+        if keys.is_empty() {
+            return Err(no_key());
+        }
+        let (answer, revision) = self.step(&keys, by, |step| acquire(step, claims))?;
+        let answer = answer.map_err(|refused| match refused {
+            Refused::OtherMode(key, found) => {
+                let asked = claims.iter().find(|claim| claim.key == key);
+                let asked = asked.map_or(&Mode::Exclusive, |claim| &claim.mode);
+                StoreError::other_mode(&key, asked, &found)
+            }
+            Refused::TooComplex => {
+                let paths = claims.iter().find(|claim| claim.mode.paths().is_some());
+                StoreError::too_complex(paths.map_or(&Mode::Exclusive, |claim| &claim.mode))
+            }
         })?;
         Ok(answer.seen_at(revision))
     }
@@ -310,17 +257,14 @@ impl<S: EngineStore> Store for S {
         ttl: Duration,
         by: Instant,
     ) -> Result<Vec<Renewed>, StoreError> {
-        self.admit_change()?;
-        let keys = self.admit_grants(grants)?;
-        Ok(self
-            .step_all(&keys, by, |step| renew_all(step, grants, ttl))?
-            .0)
+        let keys = grants.iter().map(|grant| &grant.key);
+        self.change(keys, by, |step| renew(step, grants, ttl))
     }
 
     fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError> {
-        self.admit_change()?;
-        let keys = self.admit_grants(grants)?;
-        let (released, _) = self.step_all(&keys, by, |step| release_all(step, grants))?;
+        let keys = grants.iter().map(|grant| &grant.key);
+        let released = self.change(keys, by, |step| release(step, grants))?;
+        // Not before: a waiter may have the key by now.
         self.sweep_in_passing(by);
         Ok(released)
     }
@@ -330,17 +274,10 @@ impl<S: EngineStore> Store for S {
         parts: &[(Grant, Vec<PathPattern>)],
         by: Instant,
     ) -> Result<Vec<Released>, StoreError> {
-        self.admit_change()?;
-        let mut keys = Vec::new();
-        for (grant, _) in parts {
-            self.admit(&grant.key)?;
-            if !keys.contains(&grant.key) {
-                keys.push(grant.key.clone());
-            }
-        }
+        let keys = self.admit_all(parts.iter().map(|(grant, _)| &grant.key))?;
         let mut released = Vec::new();
         while let Some(left @ [_, ..]) = parts.get(released.len()..) {
-            match self.step_all(&keys, by, |step| release_paths(step, left)) {
+            match self.step(&keys, by, |step| release_paths(step, left)) {
                 Ok((some, _)) => released.extend(some),
                 Err(error) if released.is_empty() => return Err(error),
                 Err(mut error) => {
@@ -360,27 +297,11 @@ impl<S: EngineStore> Store for S {
     fn withdraw_all(
         &self,
         claims: &[Claim],
-        then: Withdrawn,
+        then: Withdrawal,
         by: Instant,
     ) -> Result<(), StoreError> {
-        self.admit_change()?;
-        let keys: Vec<Key> = claims.iter().map(|claim| claim.key.clone()).collect();
-        self.step_all(&keys, by, |step| withdraw_all(step, claims, then))?;
-        Ok(())
-    }
-
-    fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
-        self.admit_change()?;
-        self.admit(key)?;
-        self.step(key, by, |step| leave(step, key, ticket))?;
-        Ok(())
-    }
-
-    fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
-        self.admit_change()?;
-        self.admit(key)?;
-        self.step(key, by, |step| park(step, key, ticket))?;
-        Ok(())
+        let keys = claims.iter().map(|claim| &claim.key);
+        self.change(keys, by, |step| withdraw(step, claims, then))
     }
 
     fn force(
@@ -391,12 +312,10 @@ impl<S: EngineStore> Store for S {
         reason: Option<&str>,
         by: Instant,
     ) -> Result<Forced, StoreError> {
-        self.admit_change()?;
-        self.admit(key)?;
         let mut freed = Vec::new();
         loop {
-            let ((forced, left), _) =
-                self.step(key, by, |step| force(step, key, of, forced_by, reason))?;
+            let (forced, left) =
+                self.change([key], by, |step| force(step, key, of, forced_by, reason))?;
             match forced {
                 Forced::Freed(some) => freed.extend(some),
                 Forced::NotHeld if freed.is_empty() => return Ok(Forced::NotHeld),
@@ -415,12 +334,9 @@ impl<S: EngineStore> Store for S {
         reason: Option<&str>,
         by: Instant,
     ) -> Result<Forced, StoreError> {
-        self.admit_change()?;
-        self.admit(&grant.key)?;
-        let (forced, _) = self.step(&grant.key, by, |step| {
+        self.change([&grant.key], by, |step| {
             force_one(step, grant, forced_by, reason)
-        })?;
-        Ok(forced)
+        })
     }
 
     fn ask(
@@ -431,9 +347,7 @@ impl<S: EngineStore> Store for S {
         note: Option<&str>,
         by: Instant,
     ) -> Result<Vec<Lease>, StoreError> {
-        self.admit_change()?;
-        self.admit(key)?;
-        let (asked, _) = self.step(key, by, |step| ask(step, key, only, asker, note))?;
+        let asked = self.change([key], by, |step| ask(step, key, only, asker, note))?;
         asked.ok_or_else(|| {
             let what =
                 "this store can't keep a request for its holder: other programs use its locks, too";
@@ -465,23 +379,6 @@ impl<S: EngineStore> Store for S {
         Ok(self.look(key, by, |look| some_leases(look, key, part))?.0)
     }
 
-    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        let mut snapshots = self.snapshots(by)?;
-        snapshots.retain(|snapshot| !snapshot.is_idle() || !snapshot.problems.is_empty());
-        Ok(snapshots)
-    }
-
-    fn list_names(&self, beginnings: &[&str], by: Instant) -> Result<Vec<Key>, StoreError> {
-        match self.names(beginnings, by)? {
-            Some(names) => Ok(names),
-            None => Ok(crate::store::names(self.list(by)?, beginnings)),
-        }
-    }
-
-    fn list_with(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        self.some_snapshots(keys, by)
-    }
-
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         match reap {
             Reap::Free => {
@@ -489,7 +386,7 @@ impl<S: EngineStore> Store for S {
                 self.reap_ended(by)
             }
             Reap::DryRun => Ok(self
-                .snapshots(by)?
+                .on_record(by)?
                 .iter()
                 .flat_map(Snapshot::ended)
                 .collect()),
@@ -502,22 +399,5 @@ impl<S: EngineStore> Store for S {
             reaped, outcome, ..
         } = self.reap_parts(key, by);
         outcome.map(|()| reaped)
-    }
-
-    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
-        self.events(query, by)
-    }
-
-    fn damaged_events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<String>, StoreError> {
-        self.unreadable_events(query, by)
-    }
-
-    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        self.admit_change()?;
-        self.block(watched, timeout)
-    }
-
-    fn wake(&self) {
-        self.interrupt();
     }
 }

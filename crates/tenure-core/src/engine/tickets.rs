@@ -10,11 +10,12 @@ use crate::lease::Lease;
 use crate::mode::Mode;
 use crate::path_pattern::Budget;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
+use crate::store::Withdrawal;
 
-use super::Step;
 use super::look::{is_forgotten, is_here, standing};
 use super::path_waits::WaitsForPaths;
-use super::window::{first_waiter, first_waiters, from_ticket, others};
+use super::window::{behind, first_waiter, first_waiters, others};
+use super::{Part, Step};
 
 /// Wakes the first of these waiters that can be woken.
 pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
@@ -185,41 +186,58 @@ pub fn drop_ticket<S: Step>(step: &mut S, key: &Key, ticket: ClaimTicket) -> Res
     }
 }
 
-/// Withdraws a ticket.
-pub fn leave<S: Step>(step: &mut S, key: &Key, ticket: Ticket) -> Result<(), S::Error> {
-    withdraw(step, key, ticket, |step, waiter| {
-        step.remove_ticket(key, waiter.ticket)
-    })
-}
-
-/// Passes the turn to the next waiter, and keeps the ticket for a grace period.
-pub fn park<S: Step>(step: &mut S, key: &Key, ticket: Ticket) -> Result<(), S::Error> {
-    withdraw(step, key, ticket, |step, waiter| {
-        let parked = Waiter {
-            seen: step.now().ticks,
-            presence: Presence::Away,
-            ..waiter.clone()
+/// Withdraws the tickets of claims, or parks them.
+pub fn withdraw<S: Step>(step: &mut S, claims: &[Claim], then: Withdrawal) -> Result<(), S::Error> {
+    for claim in claims {
+        let view = View {
+            queue: step.some_tickets(&claim.key, Part::Of(&claim.holder.id))?,
+            ..View::default()
         };
-        step.update_ticket(key, &parked)
-    })
+        withdraw_in(step, claim, &view, then)?;
+    }
+    Ok(())
 }
 
-/// Applies `act` to a ticket, and wakes the waiter behind it: that waiter may be first now, or has another
+/// The same for one claim, in a view of its key.
+pub fn withdraw_in<S: Step>(
+    step: &mut S,
+    claim: &Claim,
+    view: &View,
+    then: Withdrawal,
+) -> Result<(), S::Error> {
+    match decide::position(step.now(), view, claim) {
+        (ClaimTicket::Own(ticket), _) => withdraw_ticket(step, &claim.key, view, ticket, then),
+        _ => Ok(()),
+    }
+}
+
+/// Withdraws or parks a ticket of this view, and wakes the waiter behind it: that waiter may be first now, or has another
 /// process to watch.
-fn withdraw<S: Step>(
+pub(super) fn withdraw_ticket<S: Step>(
     step: &mut S,
     key: &Key,
+    view: &View,
     ticket: Ticket,
-    act: impl FnOnce(&mut S, &Waiter) -> Result<(), S::Error>,
+    then: Withdrawal,
 ) -> Result<(), S::Error> {
     let _budget = Budget::begin();
-    let tickets = from_ticket(step, key, ticket)?;
-    let Some((waiter, behind)) = tickets.split_first() else {
+    let Some(waiter) = view.queue.iter().find(|waiter| waiter.ticket == ticket) else {
         return Ok(());
     };
-    act(step, waiter)?;
+    let behind = behind(step, key, waiter.rank())?;
+    match then {
+        Withdrawal::Leave => step.remove_ticket(key, ticket)?,
+        Withdrawal::Park => {
+            let parked = Waiter {
+                seen: step.now().ticks,
+                presence: Presence::Away,
+                ..waiter.clone()
+            };
+            step.update_ticket(key, &parked)?;
+        }
+    }
     if waiter.mode.paths().is_none() {
-        wake_next(step, behind);
+        wake_next(step, &behind);
         return Ok(());
     }
     wake_unblocked(step, key, |other| !other.fits(Claimant::waiting(waiter)))?;

@@ -38,7 +38,7 @@ use crate::decide::{self, ClaimTicket, LeftOut, View};
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::mode::Mode;
-use crate::queue::{Presence, Rank, Ticket, Waiter};
+use crate::queue::{Presence, Rank, Waiter};
 use crate::verdict::Liveness;
 
 use super::look::{Probe, add_leases, is_here, leases_near, settle, standing};
@@ -308,24 +308,18 @@ pub(super) fn first_waiter<L: Look>(
     Ok((tickets, whole))
 }
 
-/// A ticket and the waiters behind it, in order, up to the first one that is present if the queue is long.
-pub(super) fn from_ticket<L: Look>(
+/// The waiters behind a rank, in order, up to the first one that is present if the queue is long.
+pub(super) fn behind<L: Look>(
     look: &mut L,
     key: &Key,
-    ticket: Ticket,
+    rank: Rank,
 ) -> Result<Vec<Waiter>, L::Error> {
-    let Some(own) = look.some_tickets(key, Part::Ticket(ticket))?.pop() else {
-        return Ok(Vec::new());
-    };
-    let rank = own.rank();
     let mut limit = neighbours(look);
     loop {
         let behind = look.some_tickets(key, Part::After(rank, limit))?;
         let complete = behind.len() < limit;
         if complete || behind.iter().any(|waiter| is_here(look, waiter)) {
-            let mut tickets = vec![own];
-            tickets.extend(behind);
-            return Ok(tickets);
+            return Ok(behind);
         }
         limit = limit.saturating_mul(8);
     }

@@ -10,9 +10,9 @@ use super::{
     ANY, Change, Changed, Permission, Proof, Runner, Started, Status, Task, TaskError, TaskState,
     Withdrawal, backoff, may_change, tidy,
 };
-use crate::claim::{Claim, Patience};
-use crate::decide::{self, ClaimTicket, Decision, View};
-use crate::engine::{self, Ended, Then};
+use crate::claim::Patience;
+use crate::decide::{self, ClaimTicket, Decision};
+use crate::engine::{self, Ended, KeyDecision, Then};
 use crate::error::{ErrorKind, StoreError};
 use crate::holder::HolderId;
 use crate::key::{Key, KeyKind};
@@ -23,23 +23,6 @@ use crate::verdict::{Evidence, Verdict};
 
 /// More failed attempts are not counted.
 const MOST_ATTEMPTS: u64 = 1_000_000;
-
-/// One of the keys that a task needs, and the decision on it.
-#[derive(Debug)]
-pub(super) struct KeyDecision {
-    pub(super) claim: Claim,
-    pub(super) view: View,
-    pub(super) decision: Decision,
-}
-
-impl KeyDecision {
-    fn is_granted(&self) -> bool {
-        matches!(
-            self.decision,
-            Decision::Grant { .. } | Decision::Extend { .. }
-        )
-    }
-}
 
 /// The task with this id, which has to exist.
 pub fn existing<S: TaskStep>(step: &mut S, id: &str) -> Result<Task, S::Error> {
@@ -225,11 +208,11 @@ pub fn start<S: TaskStep>(
                 decide::position(step.now(), &other.view, &other.claim)
                 && present(ticket)
             {
-                engine::park(step, &other.claim.key, ticket)?;
+                engine::withdraw_in(step, &other.claim, &other.view, Withdrawal::Park)?;
             }
         }
     }
-    engine::refuse(step, &missing.claim, &missing.view, &missing.decision)
+    engine::refuse(step, &[missing])
 }
 
 /// Takes a task's leases, which must be free, and sets its status. `sought` is how long the runner waited for any task.
@@ -322,13 +305,7 @@ fn stop_waiting_for<S: TaskStep>(
 ) -> Result<(), S::Error> {
     let claim = runner.claim(key);
     let view = engine::view(step, &claim.key, Some(&claim.holder.id))?;
-    match (decide::position(step.now(), &view, &claim), tickets) {
-        ((ClaimTicket::Own(ticket), _), Withdrawal::Leave) => {
-            engine::leave(step, &claim.key, ticket)
-        }
-        ((ClaimTicket::Own(ticket), _), Withdrawal::Park) => engine::park(step, &claim.key, ticket),
-        _ => Ok(()),
-    }
+    engine::withdraw_in(step, &claim, &view, tickets)
 }
 
 /// Drops or parks the tickets of a runner.

@@ -10,14 +10,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::check::check_id;
-use super::flow::{KeyDecision, begin, decide_key};
+use super::flow::{begin, decide_key};
 use super::sections::{has_ended, leave_idle_sections};
 use super::step::{Candidate, ReadyPart, TaskStep, any_task, task_key};
 use super::{LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Started, Task};
 use crate::claim::Patience;
 use crate::cycle::{Cycle, Wait};
 use crate::decide::{self, ClaimTicket, Decision, View};
-use crate::engine;
+use crate::engine::{self, KeyDecision};
 use crate::holder::Holder;
 use crate::key::Key;
 use crate::lease::Lease;

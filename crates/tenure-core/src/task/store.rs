@@ -11,7 +11,7 @@ use super::{
 };
 use crate::holder::{Holder, HolderId};
 use crate::lease::{Lease, Token};
-use crate::store::{Acquired, Store};
+use crate::store::{Acquired, Store, Withdrawal};
 
 /// A store that holds tasks as well as leases.
 ///
@@ -182,15 +182,6 @@ pub struct DeletedTask {
     pub task: Task,
     /// How many tasks depended on it.
     pub dependents: usize,
-}
-
-/// What becomes of the tickets of a runner that stops waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Withdrawal {
-    /// They are dropped.
-    Leave,
-    /// They are kept for a grace time, for the same runner to come back to.
-    Park,
 }
 
 /// What an import did.

@@ -23,7 +23,7 @@ use tenure_core::queue::{Presence, Rank};
 use tenure_core::{
     Acquired, Binding, Claim, Epoch, Evidence, Grant, Granted, Holder, HolderId, Key, Lease,
     Liveness, LivenessId, Mode, Moment, Patience, Priority, Process, Released, Ticket, Token,
-    Waiter, Withdrawn, decide, several,
+    Waiter, Withdrawal, decide, several,
 };
 
 use crate::{config, fixed_rng};
@@ -417,7 +417,7 @@ impl Simulation {
             Action::GiveUp(actor) => {
                 if let Some(wait) = self.waits[*actor].take().filter(|_| !self.is_dead(*actor)) {
                     let claims = self.claims(*actor, &wait, true);
-                    let Ok(()) = engine::withdraw_all(&mut self.store, &claims, Withdrawn::Removed);
+                    let Ok(()) = engine::withdraw(&mut self.store, &claims, Withdrawal::Leave);
                 }
                 Ok(())
             }
@@ -448,7 +448,7 @@ impl Simulation {
         }
         let held = std::mem::take(&mut self.held[actor]);
         let grants: Vec<Grant> = held.into_iter().map(|(.., grant)| grant).collect();
-        let Ok(released) = engine::release_all(&mut self.store, &grants);
+        let Ok(released) = engine::release(&mut self.store, &grants);
         let freed = |released: &Released| matches!(released, Released::Freed(_));
         if released.iter().all(freed) {
             Ok(())
@@ -534,7 +534,7 @@ impl Simulation {
             .collect();
         let waited = self.waits[actor].is_some();
         let had = self.held[actor].len();
-        let Ok(answer) = engine::acquire_all(&mut self.store, &claims);
+        let Ok(answer) = engine::acquire(&mut self.store, &claims);
         let Ok(answer) = answer else {
             return Err("there are no slots to contradict".into());
         };
@@ -829,21 +829,24 @@ fn crowd(many: usize, modes: &[Mode]) -> Simulation {
     crowd
 }
 
+fn wait_for(crowd: &Simulation, keys: &[usize], mode: &Mode) -> Wait {
+    Wait {
+        keys: keys.iter().copied().collect(),
+        mode: mode.clone(),
+        priority: 5,
+        arrived: crowd.time,
+        number: 0,
+    }
+}
+
 fn claim(
     crowd: &mut Simulation,
     actor: usize,
     keys: &[usize],
     mode: &Mode,
 ) -> Acquired<Vec<Granted>> {
-    let wait = Wait {
-        keys: keys.iter().copied().collect(),
-        mode: mode.clone(),
-        priority: 5,
-        arrived: crowd.time,
-        number: 0,
-    };
-    let claims = crowd.claims(actor, &wait, true);
-    let Ok(answer) = engine::acquire_all(&mut crowd.store, &claims);
+    let claims = crowd.claims(actor, &wait_for(crowd, keys, mode), true);
+    let Ok(answer) = engine::acquire(&mut crowd.store, &claims);
     answer.unwrap()
 }
 
@@ -864,8 +867,8 @@ fn tickets_read(many: usize, modes: &[Mode]) -> (usize, usize) {
             holder: lease.holder.id,
             token: lease.token,
         };
-        let Ok(freed) = engine::release(&mut crowd.store, &grant);
-        assert!(matches!(freed, Released::Freed(_)));
+        let Ok(freed) = engine::release(&mut crowd.store, &[grant]);
+        assert!(matches!(freed[..], [Released::Freed(_)]));
     }
     let granted = claim(&mut crowd, first, &[0, 1], &modes[0]);
     assert!(matches!(granted, Acquired::Granted(_)));
@@ -969,8 +972,8 @@ fn release(crowd: &mut Simulation, number: usize) {
         holder: lease.holder.id,
         token: lease.token,
     };
-    let Ok(freed) = engine::release(&mut crowd.store, &grant);
-    assert!(matches!(freed, Released::Freed(_)));
+    let Ok(freed) = engine::release(&mut crowd.store, &[grant]);
+    assert!(matches!(freed[..], [Released::Freed(_)]));
 }
 
 /// How many leases are read when one of so many holders releases the key, when one more asks for it, and when one releases
@@ -1030,6 +1033,22 @@ fn path_mode() -> impl Strategy<Value = Mode> {
     })
 }
 
+#[test]
+fn expired_leases_beside_a_granted_key_end_also_if_several_keys_are_granted() {
+    for keys in [&[0][..], &[0, 1]] {
+        let mut crowd = holders(12, |_| Mode::Shared);
+        let end = crowd.store.now.deadline(Duration::ZERO);
+        for lease in &mut crowd.store.record(&key(0)).leases {
+            lease.expires = Some(end.clone());
+        }
+        crowd.pass(1);
+        let granted = claim(&mut crowd, 12, keys, &Mode::Shared);
+        assert!(matches!(granted, Acquired::Granted(_)), "{keys:?}");
+        // Eight of the twelve ended.
+        assert_eq!(crowd.store.record(&key(0)).leases.len(), 5, "{keys:?}");
+    }
+}
+
 /// The waiters that would be granted what they wait for now, each by itself.
 fn served(crowd: &Simulation, waits: &[(usize, Mode)]) -> BTreeSet<HolderId> {
     let is_served = |(actor, mode): &&(usize, Mode)| {
@@ -1067,11 +1086,9 @@ fn the_end_of_a_reservation_or_a_wait_wakes_exactly_the_waiters_that_can_proceed
         let before = served(&crowd, &waits);
         crowd.store.woken.clear();
         if leaves && !waits.is_empty() {
-            let (gone, _) = waits.remove(ends % waits.len());
-            let queue = &crowd.store.record(&key(0)).queue;
-            let ticket = queue.iter().find(|waiter| waiter.holder.id == name(gone));
-            let ticket = ticket.unwrap().ticket;
-            let Ok(()) = engine::leave(&mut crowd.store, &key(0), ticket);
+            let (gone, mode) = waits.remove(ends % waits.len());
+            let claims = crowd.claims(gone, &wait_for(&crowd, &[0], &mode), true);
+            let Ok(()) = engine::withdraw(&mut crowd.store, &claims, Withdrawal::Leave);
         } else {
             let leases = crowd.store.record(&key(0)).leases.len();
             release(&mut crowd, ends % leases);

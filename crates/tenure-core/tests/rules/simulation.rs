@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use tenure_core::{Claim, Grant, Holder, HolderId, Key, Patience, Priority, Ticket, Token};
+use tenure_core::{
+    Claim, Grant, Holder, HolderId, Key, Patience, Priority, Ticket, Token, Withdrawal,
+};
 
 use crate::guarantee::{Guarantee, Violation};
 use crate::model::ModelClaim;
@@ -79,7 +81,8 @@ impl Simulation {
             }
             Action::Leave { slot, key } => {
                 if let Some((ticket, name)) = self.ticket_of(slot, key) {
-                    self.store.leave(&self.world, key, Ticket(ticket));
+                    self.store
+                        .withdraw(&self.world, key, Ticket(ticket), Withdrawal::Leave);
                     self.oracle.left(key, ticket);
                     let by = self.world.latest(slot);
                     self.waits
@@ -89,7 +92,8 @@ impl Simulation {
             }
             Action::Park { slot, key } => {
                 if let Some((ticket, _)) = self.ticket_of(slot, key) {
-                    self.store.park(&self.world, key, Ticket(ticket));
+                    self.store
+                        .withdraw(&self.world, key, Ticket(ticket), Withdrawal::Park);
                     self.oracle.parked(&self.world, key, ticket);
                 }
                 Ok(())

@@ -3,13 +3,15 @@
 //! It has two keys that share one token counter.
 
 use std::convert::Infallible;
+use std::slice;
 use std::time::Duration;
 
 use tenure_core::decide::{self, ClaimTicket, Decision};
-use tenure_core::engine::{self, Ended, LeasePart, Look, Put, Step, Then};
+use tenure_core::engine::{self, Ended, KeyDecision, LeasePart, Look, Put, Step, Then};
 use tenure_core::{
     Acquired, Claim, Doubt, Epoch, Evidence, Fenced, Grant, Granted, Holder, HolderId, Key, Lease,
-    Liveness, LivenessId, Moment, Reaped, Reason, Released, Renewed, Ticket, Token, Waiter,
+    Liveness, LivenessId, Moment, Patience, Reaped, Reason, Released, Renewed, Ticket, Token,
+    Waiter, Withdrawal,
 };
 
 use crate::simulation::KEYS;
@@ -320,11 +322,17 @@ impl TestStore {
             };
         }
         if matches!(decision, Decision::OtherMode { .. }) {
-            let answer = infallible(engine::acquire(&mut step, claim));
+            let answer = infallible(engine::acquire(&mut step, slice::from_ref(claim)));
             assert!(answer.is_err(), "{answer:?} is no refusal");
             return Answer::OtherMode;
         }
-        let answer: Acquired = infallible(engine::refuse(&mut step, claim, &view, &decision));
+        let wanted = [KeyDecision {
+            claim: claim.clone(),
+            view,
+            decision,
+        }];
+        let answer: Acquired = infallible(engine::refuse(&mut step, &wanted));
+        let [KeyDecision { decision, .. }] = wanted;
         match (decision, answer) {
             (Decision::WaitForSelf { .. }, _) => Answer::WouldWaitForItself,
             (Decision::Wait { ticket, .. }, Acquired::Busy(busy)) => match busy.position {
@@ -342,13 +350,15 @@ impl TestStore {
     }
 
     pub(crate) fn renew(&mut self, world: &World, grant: &Grant, ttl: Duration) -> bool {
-        let renewed = infallible(engine::renew(&mut self.step(world, None), grant, ttl));
-        matches!(renewed, Renewed::Extended(_))
+        let grants = slice::from_ref(grant);
+        let renewed = infallible(engine::renew(&mut self.step(world, None), grants, ttl));
+        matches!(renewed[..], [Renewed::Extended(_)])
     }
 
     pub(crate) fn release(&mut self, world: &World, grant: &Grant) -> bool {
-        let released = infallible(engine::release(&mut self.step(world, None), grant));
-        matches!(released, Released::Freed(_))
+        let grants = slice::from_ref(grant);
+        let released = infallible(engine::release(&mut self.step(world, None), grants));
+        matches!(released[..], [Released::Freed(_)])
     }
 
     /// Takes a key away by force.
@@ -360,12 +370,28 @@ impl TestStore {
         step.ended.iter().map(|(lease, _)| lease.token.0).collect()
     }
 
-    pub(crate) fn leave(&mut self, world: &World, at: usize, ticket: Ticket) {
-        infallible(engine::leave(&mut self.step(world, None), &key(at), ticket));
-    }
-
-    pub(crate) fn park(&mut self, world: &World, at: usize, ticket: Ticket) {
-        infallible(engine::park(&mut self.step(world, None), &key(at), ticket));
+    /// Withdraws or parks a ticket by the claim that took it.
+    pub(crate) fn withdraw(&mut self, world: &World, at: usize, ticket: Ticket, then: Withdrawal) {
+        let mut queue = self.records[at].queue.iter();
+        let Some(waiter) = queue.find(|waiter| waiter.ticket == ticket).cloned() else {
+            return;
+        };
+        let claim = Claim {
+            key: key(at),
+            mode: waiter.mode,
+            asker: waiter.holder.binding.clone(),
+            holder: waiter.holder,
+            named: waiter.named,
+            ttl: Duration::ZERO,
+            priority: waiter.priority,
+            patience: Patience::Queue,
+            within: waiter.within,
+        };
+        infallible(engine::withdraw(
+            &mut self.step(world, None),
+            &[claim],
+            then,
+        ));
     }
 
     pub(crate) fn fence(&mut self, world: &World, at: usize, token: Token) -> bool {

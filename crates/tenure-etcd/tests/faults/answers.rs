@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, EventKind, Fenced, HistoryQuery, Key, Reason, Released, Renewed, Store,
+    Acquired, EventKind, Fenced, HistoryQuery, Key, Reason, Records, Released, Renewed, Store,
+    Withdrawal,
 };
 use tenure_testkit::limit::{LIMIT, within_limit};
 use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon};
@@ -169,11 +170,10 @@ fn a_holder_that_dies_while_a_ticket_is_written_does_not_turn_it_into_a_grant() 
     let _ = holder.report();
     let claim = Ask::new(&key(), "waiter").waiting().claim(&slow);
     // Connected, and with a session: what follows is a read and the ticket.
-    let Acquired::Busy(busy) = slow.acquire(&claim, soon()).unwrap() else {
+    let Acquired::Busy(_) = slow.acquire(&claim, soon()).unwrap() else {
         panic!("it is held");
     };
-    slow.leave(&key(), busy.position.unwrap().ticket, soon())
-        .unwrap();
+    slow.withdraw(&claim, Withdrawal::Leave, soon()).unwrap();
     proxy.delay_answers(Duration::from_millis(200));
     let answer = std::thread::scope(|scope| {
         let claimant = scope.spawn(|| slow.acquire(&claim, soon()).unwrap());

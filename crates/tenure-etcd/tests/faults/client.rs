@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::task::{Change, Edit, Proof, TaskStore};
 use tenure_core::{
-    Acquired, ErrorKind, Lease, Released, Renewed, Status, Store, StoreError, TaskError,
+    Acquired, ErrorKind, Lease, Records, Released, Renewed, Status, Store, StoreError, TaskError,
 };
 use tenure_etcd::{Comparison, EtcdOptions, EtcdStore};
 use tenure_host::clock::since_boot;

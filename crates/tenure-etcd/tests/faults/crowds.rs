@@ -1,6 +1,8 @@
 //! More leases of one key than one transaction can remove.
 
-use tenure_core::{Acquired, EventKind, Forced, HistoryQuery, HolderId, Key, Mode, Reap, Store};
+use tenure_core::{
+    Acquired, EventKind, Forced, HistoryQuery, HolderId, Key, Mode, Reap, Records, Store,
+};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::{Ask, Etcd, soon};
 

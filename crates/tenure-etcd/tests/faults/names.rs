@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::{Acquired, Fenced, Key, Mode, Released, Store};
+use tenure_core::{Acquired, Fenced, Key, Mode, Records as _, Released, Store, Withdrawal};
 use tenure_testkit::{Ask, Etcd, soon, waiting};
 
 use super::{TTL, key, open};
@@ -28,12 +28,11 @@ fn a_key_that_is_used_often_has_few_names() {
         let held = Ask::new(&key(), "holder").ttl(TTL).granted(&here);
         tokens.push(held.token);
         let waiter = Ask::new(&key(), "waiter").ttl(TTL).waiting();
-        let Acquired::Busy(busy) = waiter.once(&there) else {
+        let Acquired::Busy(_) = waiter.once(&there) else {
             panic!("it is held")
         };
         used.extend(names("names"));
-        let ticket = busy.position.unwrap().ticket;
-        there.leave(&key(), ticket, soon()).unwrap();
+        waiter.withdraw(&there, Withdrawal::Leave);
         let released = here.release(&held.grant(), soon()).unwrap();
         assert!(matches!(released, Released::Freed(_)), "{released:?}");
         assert_eq!(names("names"), BTreeSet::new());

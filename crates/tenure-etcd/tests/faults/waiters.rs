@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use tenure_core::{Acquired, Busy, HistoryQuery, Key, Released, Store, Waited, Watched};
+use tenure_core::{
+    Acquired, Busy, HistoryQuery, Key, Records, Released, Store, Waited, Watched, Withdrawal,
+};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
 use tenure_testkit::checks::grace;
 use tenure_testkit::limit::{LIMIT, Stopwatch, spawn_until_asleep, within_limit};
@@ -252,11 +254,11 @@ fn a_turn_that_comes_between_the_answer_and_the_wait_is_not_missed() {
     let machine = |name: &str| open(&address, &place.path().join(name));
     let (holder, first, second) = (machine("holder"), machine("first"), machine("second"));
     let held = Ask::new(&key(), "holder").ttl(LONG).granted(&holder);
-    let ahead = busy(Ask::new(&key(), "first").waiting().once(&first));
+    let ahead = Ask::new(&key(), "first").waiting();
+    let _ = busy(ahead.once(&first));
     let seen = busy(Ask::new(&key(), "second").waiting().once(&second));
     // The second waiter watches the first one's session, which does not end. Only its own ticket tells.
-    let ticket = ahead.position.unwrap().ticket;
-    first.leave(&key(), ticket, soon()).unwrap();
+    ahead.withdraw(&first, Withdrawal::Leave);
     let waited = second.wait(&seen.watched(), LIMIT).unwrap();
     assert_eq!(waited, Waited::Changed);
     release(&holder, &held);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tempfile::TempDir;
-use tenure_core::{Acquired, Event, HistoryQuery, Key, Store};
+use tenure_core::{Acquired, Event, HistoryQuery, Key, Records};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 

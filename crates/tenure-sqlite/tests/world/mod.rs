@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{Change, Edit, NewTask, Proof, Runner, Started, TaskStore as _};
 use tenure_core::{
-    Acquired, Binding, Holder, HolderId, Key, Patience, Priority, Status, Store, TaskError,
+    Acquired, Binding, Holder, HolderId, Key, Patience, Priority, Records, Status, Store, TaskError,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::FakeClock;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{Acquired, HolderId, Key, Lease, Reap, Store, Ticket};
+use tenure_core::{Acquired, HolderId, Key, Lease, Reap, Store, Withdrawal};
 
 use crate::ask::Ask;
 use crate::chance::Chance;
@@ -39,7 +39,7 @@ impl Crash {
             store: subject.open(place),
             name,
             leases: vec![],
-            tickets: vec![],
+            waits: vec![],
         });
         loop {
             let actor = &mut actors[chance.index(2)];
@@ -54,7 +54,7 @@ struct Actor {
     store: Box<dyn Store>,
     name: &'static str,
     leases: Vec<Lease>,
-    tickets: Vec<(Key, Ticket)>,
+    waits: Vec<Ask>,
 }
 
 impl Actor {
@@ -72,8 +72,8 @@ impl Actor {
                 }
             }
             9 => {
-                if let Some((key, ticket)) = self.tickets.pop() {
-                    self.store.leave(&key, ticket, soon()).unwrap();
+                if let Some(ask) = self.waits.pop() {
+                    ask.withdraw(&*self.store, Withdrawal::Leave);
                 }
             }
             10 => {
@@ -100,9 +100,7 @@ impl Actor {
         }
         match ask.once(&*self.store) {
             Acquired::Granted(granted) => self.leases.push(granted.lease),
-            Acquired::Busy(busy) => self
-                .tickets
-                .extend(busy.position.map(|position| (key.clone(), position.ticket))),
+            Acquired::Busy(busy) => self.waits.extend(busy.position.map(|_| ask)),
             Acquired::Deadlock(_) | Acquired::Cancelled => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Acquired, Key, Reap, Store};
+use tenure_core::{Acquired, Key, Reap, Store, Withdrawal};
 
 use crate::ask::Ask;
 use crate::clock::FakeClock;
@@ -29,11 +29,11 @@ pub fn reads_leave_out_a_waiter_after_its_grace(
     clock: &FakeClock,
 ) {
     let held = Ask::new(key, "first").ttl(GRACE * 4).granted(store);
-    let Acquired::Busy(busy) = Ask::new(key, "interrupted").waiting().once(waiter) else {
+    let interrupted = Ask::new(key, "interrupted").waiting();
+    let Acquired::Busy(_) = interrupted.once(waiter) else {
         panic!("the second claim was not queued");
     };
-    let ticket = busy.position.unwrap().ticket;
-    waiter.park(key, ticket, soon()).unwrap();
+    interrupted.withdraw(waiter, Withdrawal::Park);
     clock.pass(GRACE.saturating_sub(Duration::from_secs(1)));
     assert_eq!(shown(store, key), 1, "it may come back");
     clock.pass(Duration::from_secs(2));

@@ -1,6 +1,6 @@
 //! G8, G10: a waiter that was killed or parked resumes its ticket.
 
-use tenure_core::{Acquired, Released, Store, Ticket};
+use tenure_core::{Acquired, Released, Store, Ticket, Withdrawal};
 
 use crate::ask::Ask;
 use crate::limit::soon;
@@ -91,7 +91,7 @@ pub fn a_waiter_that_parks_resumes_its_ticket(subject: &Subject) {
     let ticket = busy.position.unwrap().ticket;
     let mut patient = run.puppet();
     let _ = patient.queued(&Ask::new(key, "patient"));
-    parked.park(key, ticket, soon()).unwrap();
+    Ask::new(key, "interrupted").withdraw(&*parked, Withdrawal::Park);
     release(&*store, key);
     let _ = patient.served();
 

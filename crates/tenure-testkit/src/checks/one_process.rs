@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::{
     Acquired, EventKind, Evidence, Fenced, Forced, HolderId, Key, Mode, Reason, Released, Renewed,
-    Store, Token,
+    Store, Token, Withdrawal,
 };
 
 use crate::ask::{Ask, HOUR};
@@ -185,7 +185,7 @@ pub fn a_thread_that_parks_keeps_its_ticket(subject: &Subject) {
     };
     let ticket = queue(&*early, "early").ticket;
     assert_eq!(queue(&*late, "late").ahead, 1);
-    early.park(key, ticket, soon()).unwrap();
+    Ask::new(key, "early").withdraw(&*early, Withdrawal::Park);
     assert_eq!(queue(&*late, "late").ahead, 0, "its turn has passed");
     drop(early);
     let again = run.open();

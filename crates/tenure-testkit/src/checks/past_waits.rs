@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Acquired, Event, EventKind, Grant, Key, Mode, Store, Token};
+use tenure_core::{Acquired, Event, EventKind, Grant, Key, Mode, Store, Token, Withdrawal};
 
 use crate::ask::Ask;
 use crate::limit::{Stopwatch, soon};
@@ -161,12 +161,13 @@ pub fn a_grant_records_how_long_a_thread_waited(subject: &Subject) {
     let run = Run::begin(subject, "a_grant_records_how_long_a_thread_waited");
     let (store, waiter, key) = (run.open(), run.open(), subject.key());
     let first = Ask::new(key, "first").granted(&*store);
-    let queue = || match Ask::new(key, "second").waiting().once(&*waiter) {
+    let second = Ask::new(key, "second").waiting();
+    let queue = || match second.once(&*waiter) {
         Acquired::Busy(busy) => busy.position.unwrap(),
         other => run.fail(&format!("it got {other:?}")),
     };
     let (wait, position) = Measured::begin(queue);
-    waiter.park(key, position.ticket, soon()).unwrap();
+    second.withdraw(&*waiter, Withdrawal::Park);
     assert!(queue().ticket == position.ticket);
     let lasted = wait.lasts();
     let _ = store.release(&first.grant(), soon()).unwrap();

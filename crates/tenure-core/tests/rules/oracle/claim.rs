@@ -65,8 +65,14 @@ impl Oracle {
                 let all = live.iter().all(|it| it.would_wait_for_itself(claim));
                 let full =
                     matches!(claim.mode, Mode::Slots(slots) if live.len() == slots.get() as usize);
-                ensure(conflicting || full && all, Guarantee::Progress, || {
-                    format!("refused as a wait for itself: {live:?}")
+                let waits_for_itself = conflicting || full && all;
+                if claim.patient {
+                    let own = self.own_ticket(claim).map(|entry| entry.ticket);
+                    let queue = &mut self.keys[claim.key].queue;
+                    queue.retain(|entry| Some(entry.ticket) != own);
+                }
+                ensure(waits_for_itself, Guarantee::Progress, || {
+                    format!("{claim:?} is refused as a wait for itself")
                 })
             }
             Answer::OtherMode => {
