@@ -67,7 +67,7 @@ SHARE = $(if $(PREFIX),$(PREFIX)/share,$(or $(XDG_DATA_HOME),$(HOME)/.local/shar
 TENURE = $(if $(PREFIX),$(PREFIX),$(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo))/bin/tenure
 
 install: ## Install the command, its manual pages and completions (into PREFIX when it is set)
-	$(CARGO) install --path crates/tenure-cli --locked $(RELEASE_FLAGS) $(if $(PREFIX),--root "$(PREFIX)")
+	$(CARGO) install --path crates/cli --locked $(RELEASE_FLAGS) $(if $(PREFIX),--root "$(PREFIX)")
 	@$(MAKE) --no-print-directory share
 
 # Not listed: the part of `install` that needs no compiler.

@@ -47,7 +47,7 @@ impl Place {
         }
         if kind == "steroids" {
             let sample = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../tenure-sqlite/tests/fixtures/steroids.db");
+                .join("../stores/sqlite/tests/fixtures/steroids.db");
             fs::copy(sample, dir.path().join(name)).unwrap();
         }
         let url = format!("{kind}:{}", dir.path().join(name).display());

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenure_core::{Clock, StoreError};
-use tenure_file::{Access, ExclusiveStore, MkdirStore};
 use tenure_host::HostClock;
 use tenure_host::files::LockProtocol as _;
+use tenure_lockfile::{Access, ExclusiveStore, MkdirStore};
 
 use super::{Tenure, identity, no_folder};
 use crate::config::Config;
@@ -36,7 +36,7 @@ impl Tenure {
         config: Config,
     ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let options = tenure_file::Options {
+        let options = tenure_lockfile::Options {
             version: version.map(str::to_owned),
             ..file_options(&clock, access, &config)
         };
@@ -70,13 +70,17 @@ impl Tenure {
 }
 
 /// How a lock that is a file is set up.
-fn file_options(clock: &Arc<dyn Clock>, access: Access, config: &Config) -> tenure_file::Options {
-    tenure_file::Options {
+fn file_options(
+    clock: &Arc<dyn Clock>,
+    access: Access,
+    config: &Config,
+) -> tenure_lockfile::Options {
+    tenure_lockfile::Options {
         access,
         clock: Arc::clone(clock),
         history_age: config.history.max_age,
         history_events: config.history.max_events,
         queue_grace: config.locking.queue_grace,
-        ..tenure_file::Options::default()
+        ..tenure_lockfile::Options::default()
     }
 }

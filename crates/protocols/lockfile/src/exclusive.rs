@@ -1,0 +1,310 @@
+//! The exclusive lock: the file `.exclusive-lock` in a database's folder, as a [`LockProtocol`].
+//!
+//! `exclusive:DIR` is the store of the one key `database`. Its sidecar is
+//! `DIR/.exclusive-lock-tenure/`.
+//!
+//! | the lock file | its holder |
+//! |---|---|
+//! | modified by tenure | judged by tenure's own keys: liveness lock, or pid with start time, boot and namespace |
+//! | modified by another program on this host (letter case ignored) | dead if no process has the pid (`ESRCH`); otherwise alive, even if it may not be signalled (`EPERM`) |
+//! | modified by another program on another host | unknown |
+//! | a directory, unreadable, or not a valid lock file | malformed; never taken over |
+
+mod api;
+mod record;
+
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
+use tenure_core::{
+    Binding, Doubt, ErrorKind, Holder, HolderId, Key, Lease, Liveness, StoreError, Token,
+};
+use tenure_host::exit_helper::{Duty, ExitHelper};
+use tenure_host::exit_watch::ExitWatch;
+use tenure_host::{LivenessFolder, identity};
+
+use crate::foreign_holder::{self, holder_id, modified};
+use crate::{Disk, FileStore, Options};
+use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::beneath::{self, Refused};
+use tenure_host::files::fault::explain;
+use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
+
+pub use api::{Check, check, is_process_alive, should_skip_database};
+pub use record::{ExclusiveLock, LockError, LockFlaw, TenureFields};
+
+/// The name of the lock file.
+pub const FILE: &str = ".exclusive-lock";
+
+/// The name of the sidecar folder.
+pub const SIDECAR: &str = ".exclusive-lock-tenure";
+
+/// The only key.
+pub const KEY: &str = "database";
+
+/// The largest lock file that is read, in bytes.
+const MAX_LENGTH: u64 = 1 << 20;
+
+/// The exclusive lock of one folder, as a store.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tenure_core::{Key, Store};
+/// use tenure_lockfile::{ExclusiveStore, Options};
+///
+/// let dir = tempfile::tempdir().unwrap();
+/// let store = ExclusiveStore::open(dir.path(), Options::default()).unwrap();
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// assert!(store.inspect(&Key::parse("database").unwrap(), soon).unwrap().is_idle());
+/// ```
+pub type ExclusiveStore = FileStore<Exclusive>;
+
+/// The lock file of one folder.
+#[derive(Debug)]
+pub struct Exclusive {
+    key: Key,
+    place: PathBuf,
+    version: Option<String>,
+    sync: Sync,
+}
+
+impl ExclusiveStore {
+    /// Opens the lock of a folder, which must exist.
+    pub fn open(dir: &Path, options: Options) -> Result<Self, StoreError> {
+        let protocol = Exclusive::of(dir, &options)?;
+        let sidecar = protocol.place.with_file_name(SIDECAR);
+        Ok(Self::new(protocol, sidecar, options))
+    }
+}
+
+impl Exclusive {
+    /// The lock file of a folder, which must exist.
+    pub fn of(dir: &Path, options: &Options) -> Result<Self, StoreError> {
+        let no_folder = |why: &str| {
+            let what = format!("{} is not a folder: {why}", dir.display());
+            StoreError::new(ErrorKind::NotAStore, what)
+                .fix("name the folder of the database, for example exclusive:.beads")
+        };
+        // Processes that use different links to the folder must agree on one path.
+        let real = match beneath::resolve(dir) {
+            Ok(real) if real.is_dir() => real,
+            Ok(_) => return Err(no_folder("it is a file")),
+            Err(error) if Refused::of(&error).is_some() => {
+                return Err(explain("opened", dir, error));
+            }
+            Err(error) => return Err(no_folder(&error.to_string())),
+        };
+        Ok(Self {
+            key: Key::parse(KEY).map_err(|error| no_folder(&error.to_string()))?,
+            place: real.join(FILE),
+            version: options.version.clone(),
+            sync: match options.disk {
+                Disk::PowerCut => Sync::ToDisk,
+                Disk::Crash => Sync::Later,
+            },
+        })
+    }
+}
+
+impl LockProtocol for Exclusive {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn path(&self) -> &Path {
+        &self.place
+    }
+
+    fn read(&self, path: &Path) -> Option<FoundLock> {
+        let (bytes, fingerprint, modified) = match read(path) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => return self.unreadable(path, &error),
+        };
+        let lock = match ExclusiveLock::parse_unchecked(&bytes) {
+            Ok(lock) => lock,
+            Err(error) => return Some(self.flawed(fingerprint, modified, None, error.to_string())),
+        };
+        if let Err(flaw) = lock.validate() {
+            let reason = LockError::Invalid(flaw).to_string();
+            return Some(self.flawed(fingerprint, modified, Some(&lock.holder), reason));
+        }
+        Some(self.found(&lock, fingerprint, modified))
+    }
+
+    fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
+        let lock = ExclusiveLock::of(lease, self.version.as_deref()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "a lock file names a process")
+        })?;
+        atomic::write(path, lock.to_json().as_bytes(), self.sync)
+    }
+
+    /// The protocol's own tool never finds a dead holder, so the lock of a killed one would stop it for ever. For a
+    /// process that does not use tenure, a missing lock means that it released it: that one stays until it is checked.
+    fn clear_up_after_exit(
+        &self,
+        prepared: &Path,
+        holder: &Holder,
+        live: &LivenessFolder,
+    ) -> Option<ExitHelper> {
+        holder.liveness_lock()?;
+        let start = || -> io::Result<Option<ExitHelper>> {
+            let Some(exit) = ExitWatch::on(live, &holder.binding)? else {
+                return Ok(None);
+            };
+            let folder = |path: &Path| {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                rustix::fs::open(path, flags, Mode::empty()).map(std::fs::File::from)
+            };
+            let sidecar = self.place.with_file_name(SIDECAR);
+            let (content, _, _) = read(prepared)?;
+            let duty = Duty::Remove {
+                folder: &folder(self.place.parent().unwrap_or(&self.place))?,
+                file: FILE,
+                content: &content,
+                sidecar: &folder(&sidecar)?,
+            };
+            ExitHelper::start(&exit, duty).map(Some)
+        };
+        // Without it, the lock of a killed process stays until a tenure or the daemon removes it.
+        start().ok().flatten()
+    }
+
+    fn put(&self, from: &Path) -> io::Result<Put> {
+        atomic::put(from, &self.place)
+    }
+
+    fn may_discard(&self, path: &Path) -> bool {
+        !path.symlink_metadata().is_ok_and(|there| there.is_dir())
+    }
+
+    fn discard(&self, path: &Path) -> io::Result<()> {
+        atomic::unlink(path)
+    }
+}
+
+impl Exclusive {
+    /// A valid lock.
+    fn found(
+        &self,
+        lock: &ExclusiveLock,
+        fingerprint: Fingerprint,
+        modified: Timestamp,
+    ) -> FoundLock {
+        let (binding, proof) = match lock.binding() {
+            Some(binding) => (binding, HolderProof::Binding),
+            None => (
+                foreign_holder::binding(lock.pid, &lock.hostname, is_this_host(&lock.hostname)),
+                HolderProof::Protocol(liveness_by_protocol(lock.pid, &lock.hostname)),
+            ),
+        };
+        let at = lock.started_at.unwrap_or(modified);
+        FoundLock {
+            fingerprint,
+            lease: Lease {
+                mode: tenure_core::Mode::Exclusive,
+                slot: None,
+                key: self.key.clone(),
+                holder: Holder {
+                    id: holder_id(&lock.holder),
+                    host: lock.hostname.clone(),
+                    command: None,
+                    binding,
+                },
+                token: lock
+                    .tenure
+                    .as_ref()
+                    .and_then(|fields| fields.token)
+                    .unwrap_or(Token::NONE),
+                acquired_at: at,
+                expires: None,
+                heartbeat_at: at,
+                ttl: Duration::ZERO,
+            },
+            proof,
+            flaw: None,
+        }
+    }
+
+    /// A lock that can't be parsed. It stays until a person removes it.
+    fn flawed(
+        &self,
+        fingerprint: Fingerprint,
+        modified: Timestamp,
+        holder: Option<&str>,
+        flaw: String,
+    ) -> FoundLock {
+        FoundLock {
+            fingerprint,
+            lease: Lease {
+                mode: tenure_core::Mode::Exclusive,
+                slot: None,
+                key: self.key.clone(),
+                holder: Holder {
+                    id: holder.map_or_else(HolderId::unreadable, holder_id),
+                    host: Holder::UNKNOWN_HOST.into(),
+                    command: None,
+                    binding: Binding::Detached,
+                },
+                token: Token::NONE,
+                acquired_at: modified,
+                expires: None,
+                heartbeat_at: modified,
+                ttl: Duration::ZERO,
+            },
+            proof: HolderProof::Protocol(Liveness::Unverifiable(Doubt::Malformed)),
+            flaw: Some(flaw),
+        }
+    }
+
+    /// A lock that exists and can't be read.
+    fn unreadable(&self, path: &Path, error: &io::Error) -> Option<FoundLock> {
+        let (file, modified) = match path.symlink_metadata() {
+            Ok(file) => ((file.dev(), file.ino()), modified(&file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
+        };
+        let fingerprint = Fingerprint { file, digest: 0 };
+        let reason = LockError::Unreadable(error.to_string()).to_string();
+        Some(self.flawed(fingerprint, modified, None, reason))
+    }
+}
+
+/// Reads a lock file. Does not follow a symbolic link, nor block on a pipe.
+fn read(path: &Path) -> io::Result<(Vec<u8>, Fingerprint, Timestamp)> {
+    let file = beneath::open(path, OFlags::RDONLY, Mode::empty())?;
+    let known = file.metadata()?;
+    if known.is_dir() {
+        return Err(rustix::io::Errno::ISDIR.into());
+    }
+    if !known.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    if known.len() > MAX_LENGTH {
+        return Err(io::Error::other("it is too long for a lock file"));
+    }
+    let mut bytes = Vec::new();
+    (&file).take(MAX_LENGTH).read_to_end(&mut bytes)?;
+    let fingerprint = Fingerprint {
+        file: (known.dev(), known.ino()),
+        digest: digest(&bytes),
+    };
+    Ok((bytes, fingerprint, modified(&known)))
+}
+
+/// Whether this is the name of this machine.
+fn is_this_host(hostname: &str) -> bool {
+    hostname.to_lowercase() == identity::host().to_lowercase()
+}
+
+/// The protocol's rule for a process that another program recorded.
+fn liveness_by_protocol(pid: i64, hostname: &str) -> Liveness {
+    if !is_this_host(hostname) {
+        return Liveness::Unverifiable(Doubt::OtherHost);
+    }
+    foreign_holder::liveness(pid)
+}
