@@ -361,7 +361,7 @@ impl Command {
             Self::Store(Store::Copy(_)) => ("store", Some("copy")),
             Self::Hook(hook) => (
                 "hook",
-                Some(tenure_agents::tool::Tool::from(hook.tool).name()),
+                Some(tenure_files::agents::tool::Tool::from(hook.tool).name()),
             ),
             Self::Setup(setup) => ("setup", Some(setup.what.name())),
             Self::Config(Config::Show) => ("config", Some("show")),

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use tenure::{Config, Project, StoreUrl, Tenure, call_deadline};
 use tenure_core::{ErrorKind, HolderId, Key, Reap, Reaped, StoreError};
-use tenure_guard::hooks::{self, HookError};
+use tenure_files::guard::hooks::{self, HookError};
 use tenure_ledger::{BlockingLock, Ledger};
 
 use crate::foreign::{ForeignVerdict, Tool};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use tenure::duration;
-use tenure_agents::tool::Tool;
+use tenure_files::agents::tool::Tool;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Hook {

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
 use tenure::{Config, plural};
+use tenure_files::guard::here;
+use tenure_files::guard::hooks::{self, HookError, Status};
+use tenure_files::guard::records::{How, Record};
 use tenure_git::GitError;
-use tenure_guard::here;
-use tenure_guard::hooks::{self, HookError, Status};
-use tenure_guard::records::{How, Record};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -61,7 +61,7 @@ fn install(global: &Global) -> Result<Answer, Failure> {
     let (status, changed) = hooks::install(&start, &program, config.guard.strict)?;
     let records = scene::records(&start, context::find_project()?.as_ref())?;
     let known = records.read()?;
-    let tips = tenure_guard::touched::tips(&here(&start))?;
+    let tips = tenure_files::guard::touched::tips(&here(&start))?;
     let at = tenure.clock().now().wall;
     let new = tips.into_iter().filter(|commit| !known.has(commit));
     let new: Vec<Record> = new.map(|commit| Record::before(commit, at)).collect();

@@ -25,12 +25,12 @@ use tenure::{
     Acquired, Busy, Lease, PathPattern, PathSet, Project, Reservations, Sessions, Tenure,
     call_deadline, who,
 };
-use tenure_agents::event::{Event, What};
-use tenure_agents::reply::Reply;
-use tenure_agents::tool::Tool;
 use tenure_core::HolderId;
 use tenure_core::text::flat;
-use tenure_guard::hooks;
+use tenure_files::agents::event::{Event, What};
+use tenure_files::agents::reply::Reply;
+use tenure_files::agents::tool::Tool;
+use tenure_files::guard::hooks;
 use tenure_host::files::look;
 
 use self::files::Files;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use tenure::wire::{ErrorCode, SetupJson};
-use tenure_agents::tool::Tool;
-use tenure_agents::{diff, merge, section};
 use tenure_board::save::{Replaces, SaveError, SaveStep, Saved, save, sweep};
 use tenure_core::text::visible;
+use tenure_files::agents::tool::Tool;
+use tenure_files::setup::{diff, merge, section};
 use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 

@@ -2,8 +2,8 @@
 
 use tenure::Project;
 use tenure::config::GuardSettings;
-use tenure_guard::hooks::{self, HookError};
-use tenure_guard::records::Records;
+use tenure_files::guard::hooks::{self, HookError};
+use tenure_files::guard::records::Records;
 
 use super::{Finding, Remedy};
 

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project};
-use tenure_guard::hooks;
-use tenure_guard::push;
-use tenure_guard::records::How;
-use tenure_guard::touched::{self, RefChange, Side, Touched};
+use tenure_files::guard::hooks;
+use tenure_files::guard::push;
+use tenure_files::guard::records::How;
+use tenure_files::guard::touched::{self, RefChange, Side, Touched};
 
 use super::refusal;
 use super::scene::Scene;

@@ -4,9 +4,9 @@ use tenure::plural;
 use tenure::wire::{ErrorCode, GuardProblemJson, GuardRefusedJson};
 use tenure_core::text::{flat, visible};
 use tenure_core::{Lease, Mode, PathPattern};
-use tenure_guard::judge::Problem;
-use tenure_guard::push::Refused;
-use tenure_guard::records::Record;
+use tenure_files::guard::judge::Problem;
+use tenure_files::guard::push::Refused;
+use tenure_files::guard::records::Record;
 
 use super::scene::Scene;
 use crate::answer::Failure;
@@ -244,7 +244,7 @@ pub(super) fn pushed(scene: &Scene, refused: &[Refused], has_merges: bool) -> Op
             ))
             .hint(format!(
                 "then make the commits again, on the branch that you push, and push: git rebase --no-ff{merges} {}",
-                tenure_guard::push::parent(&scene.git, &oldest.record.commit)
+                tenure_files::guard::push::parent(&scene.git, &oldest.record.commit)
             ))
             .hint(who(scene))
             .details(details),

@@ -5,12 +5,12 @@ use std::path::Path;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure, Who};
 use tenure_core::{ErrorKind, HolderId, StoreError};
+use tenure_files::guard::here;
+use tenure_files::guard::judge::{GuardError, Reserved};
+use tenure_files::guard::recording::Recorder;
+use tenure_files::guard::records::{How, Known, Records};
+use tenure_files::guard::touched;
 use tenure_git::Git;
-use tenure_guard::here;
-use tenure_guard::judge::{GuardError, Reserved};
-use tenure_guard::recording::Recorder;
-use tenure_guard::records::{How, Known, Records};
-use tenure_guard::touched;
 
 use crate::answer::Failure;
 use crate::args::Global;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure_agents::event::{Event, What};
-use tenure_agents::reply::Reply;
-use tenure_agents::tool::Tool;
 use tenure_core::text::visible;
+use tenure_files::agents::event::{Event, What};
+use tenure_files::agents::reply::Reply;
+use tenure_files::agents::tool::Tool;
 
 use crate::answer::Failure;
 

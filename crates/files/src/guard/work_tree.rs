@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tenure_git::{Environment, Git, folder};
 use tenure_host::files::look;
 
-use crate::judge::GuardError;
+use super::judge::GuardError;
 
 /// Git in this folder, as the hook that this process may be would run it.
 pub fn here(folder: &Path) -> Git<'static> {

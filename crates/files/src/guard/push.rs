@@ -1,8 +1,8 @@
 //! Which commits of a push were made against reservations: [`refused`].
 
-use crate::judge::{GuardError, Reserved};
-use crate::records::{Holding, Known, Record};
-use crate::touched;
+use super::judge::{GuardError, Reserved};
+use super::records::{Holding, Known, Record};
+use super::touched;
 use tenure_git::Git;
 
 /// A path of a commit that was made while another holder had that path.

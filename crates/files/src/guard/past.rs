@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use tenure::{Tenure, Who, call_deadline};
 use tenure_core::{ErrorKind, EventKind, Evidence, HistoryQuery, Key, StoreError};
 
-use crate::judge::Reserved;
-use crate::records::Holding;
+use super::judge::Reserved;
+use super::records::Holding;
 
 /// Git writes the time of a commit in whole seconds.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);

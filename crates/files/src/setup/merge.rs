@@ -11,8 +11,8 @@ use jsonc_parser::ast::{Object, Value as Node};
 use jsonc_parser::common::Ranged;
 use serde_json::Value;
 
-use crate::jsonc::{self, Style};
-use crate::tool::Tool;
+use super::jsonc::{self, Style};
+use crate::agents::tool::Tool;
 
 /// Why a file is left alone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

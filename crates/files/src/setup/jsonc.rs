@@ -16,7 +16,7 @@ use jsonc_parser::tokens::Token;
 use jsonc_parser::{CollectOptions, ParseOptions, Scanner, ScannerOptions, parse_to_ast};
 use serde_json::Value;
 
-use crate::merge::BadFile;
+use super::merge::BadFile;
 
 /// What may be between the tokens of JSON.
 pub(crate) const BLANK: [char; 4] = [' ', '\t', '\r', '\n'];

@@ -11,10 +11,10 @@
 use jiff::{SignedDuration, Timestamp};
 use tenure::{Tenure, Who};
 
-use crate::judge::{GuardError, Reserved};
-use crate::past::Past;
-use crate::records::{Holding, How, Known, Record};
-use crate::touched::{self, Made};
+use super::judge::{GuardError, Reserved};
+use super::past::Past;
+use super::records::{Holding, How, Known, Record};
+use super::touched::{self, Made};
 use tenure_git::Git;
 
 /// How much later than a commit its record may be made by the hook.

@@ -29,9 +29,9 @@ use std::path::{Path, PathBuf};
 use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::{beneath, look};
 
-use crate::config;
-use crate::script::{OWN_FOLDER, Script, is_ours, is_pre_commit, is_strict};
-use crate::work_tree::here;
+use super::config;
+use super::script::{OWN_FOLDER, Script, is_ours, is_pre_commit, is_strict};
+use super::work_tree::here;
 use tenure_git::{Git, GitError, lines};
 
 /// The hooks of a repository with a work tree.

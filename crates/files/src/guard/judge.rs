@@ -6,8 +6,8 @@ use std::path::Path;
 use tenure::{Project, Reservations, Tenure, Verdict, Who, WorkTree};
 use tenure_core::{Lease, StoreError};
 
-use crate::touched::Touched;
-use crate::work_tree::work_tree;
+use super::touched::Touched;
+use super::work_tree::work_tree;
 use tenure_git::GitError;
 
 /// The reservations in effect, at one moment, as seen from a repository.

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::patch;
-use crate::tool::Tool;
+use super::patch;
+use super::tool::Tool;
 
 /// Why an input is no event.
 #[derive(Debug, thiserror::Error)]

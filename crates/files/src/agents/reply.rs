@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::event::What;
-use crate::tool::Tool;
+use super::event::What;
+use super::tool::Tool;
 
 /// The answer to one call of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,11 @@
+//! Who may change which files: path reservations, enforced in git and in coding agents.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`guard`] | git's side: hooks that judge commits and pushes |
+//! | [`agents`] | the agents' side: what their hooks say and understand |
+//! | [`setup`] | edits of the agents' configuration that can be undone byte for byte |
+
+pub mod agents;
+pub mod guard;
+pub mod setup;
