@@ -9,12 +9,12 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::cluster::{CHECK_MEMBERS, Cluster, Failure, now};
 use crate::layout::Layout;
+use crate::member_metrics::MemberMetrics;
 use crate::memory::Memory;
 use crate::proto::{
     AlarmResponse, Compare, Done, MemberListResponse, Op, PutRequest, RangeRequest, StatusResponse,
     TxnRequest,
 };
-use crate::told::Told;
 
 /// How long one member has for its answers.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -163,25 +163,25 @@ fn member(
         answer = status(&member);
     }
     let is_encrypted = address.tls.is_some();
-    let told = answer.is_ok().then(|| {
-        let told = member.ask_once(soon(), |client: Client| {
+    let metrics = answer.is_ok().then(|| {
+        let metrics = member.ask_once(soon(), |client: Client| {
             let endpoint = endpoint.to_owned();
             let clock = Arc::clone(clock);
             async move {
                 let now = || clock.now().wall;
                 Ok(if is_encrypted {
-                    Told::encrypted(client.channel(), &endpoint, now).await
+                    MemberMetrics::encrypted(client.channel(), &endpoint, now).await
                 } else {
-                    Told::plain(&endpoint, now).await
+                    MemberMetrics::plain(&endpoint, now).await
                 })
             }
         });
-        told.ok().flatten()
+        metrics.ok().flatten()
     });
     Ok(MemberCheck {
         endpoint: endpoint.to_owned(),
         status: match answer {
-            Ok(status) => Ok(member_status(status, told.flatten().unwrap_or_default())),
+            Ok(status) => Ok(member_status(status, metrics.flatten().unwrap_or_default())),
             Err(failure) => Err(said(failure)),
         },
     })
@@ -258,7 +258,7 @@ fn said(failure: Failure) -> String {
     }
 }
 
-fn member_status(status: StatusResponse, told: Told) -> MemberStatus {
+fn member_status(status: StatusResponse, metrics: MemberMetrics) -> MemberStatus {
     let size = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
     let id = status.header.map_or(0, |header| header.member_id);
     let quota = Some(size(status.db_size_quota)).filter(|quota| *quota > 0);
@@ -268,8 +268,8 @@ fn member_status(status: StatusResponse, told: Told) -> MemberStatus {
         has_leader: status.leader != 0,
         size: size(status.db_size),
         size_in_use: size(status.db_size_in_use),
-        quota: quota.or(told.quota),
-        clock_ahead: told.clock_ahead,
+        quota: quota.or(metrics.quota),
+        clock_ahead: metrics.clock_ahead,
     }
 }
 

@@ -187,13 +187,10 @@ impl EtcdStore {
     }
 }
 
-/// When a lease was written that lives by a life of this step, which no other step knows.
+/// When a lease was written whose life is tied to an etcd lease of this step, which no other step knows.
 fn begun_at(step: &EtcdStep<'_>, records: &KeyRecords) -> Option<i64> {
-    let begun = |etcd_lease: i64| {
-        let mut lives = step.writes.begun.iter();
-        lives.any(|(_, life)| life.etcd_lease == etcd_lease)
-    };
-    let (name, _) = records.alive.iter().find(|(_, life)| begun(**life))?;
+    let begun = |id: i64| step.writes.begun.iter().any(|(_, one)| one.id == id);
+    let (name, _) = records.alive.iter().find(|(_, id)| begun(**id))?;
     let mut leases = records.leases.iter();
     leases.find(|one| one.name == *name).map(|one| one.modified)
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `address` | [`Address`]: where a cluster is, how to log in |
 //! | `check` | [`check`]: examines a cluster |
-//! | `told` | what a member says of itself outside of etcd's API: its clock, its quota |
+//! | `member_metrics` | what a member says of itself outside of etcd's API: its clock, its quota |
 //! | `cluster` | how its members are asked, and what their errors mean |
 //! | `hindrance` | why a member can't be talked to, although it may run |
 //! | `driver` | what runs on the caller's thread, and what on a thread of its own |
@@ -14,7 +14,7 @@
 //! | `layout` | the names of the keys in etcd |
 //! | `records` | their values |
 //! | `let_pass` | waiters that let their turn pass |
-//! | `lives` | the etcd leases that leases live by |
+//! | `etcd_leases` | the etcd leases that leases live by |
 //! | `memory` | what this machine remembers of a cluster between two commands |
 //! | `origin` | where tokens come from, and how a cluster that was restored is noticed |
 //! | `repair` | puts right what was removed, damaged or restored |
@@ -35,11 +35,13 @@ mod cluster;
 mod commit;
 mod comparison;
 mod driver;
+mod etcd_leases;
 mod hindrance;
 mod history;
 mod layout;
 mod let_pass;
-mod lives;
+
+mod member_metrics;
 mod memory;
 mod origin;
 mod proto;
@@ -50,7 +52,7 @@ mod session;
 mod step;
 mod store;
 mod tasks;
-mod told;
+
 mod wait;
 
 pub use address::{Address, BadAddress, Tls};

@@ -172,7 +172,7 @@ impl Drop for EtcdStep<'_> {
     fn drop(&mut self) {
         if !self.writes.may_be_made {
             let begun = self.writes.begun.drain(..);
-            self.store.put_back(begun.map(|(_, life)| life));
+            self.store.put_back(begun.map(|(_, etcd_lease)| etcd_lease));
         }
     }
 }

@@ -18,10 +18,10 @@ use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
 use crate::address::Address;
 use crate::client::Client;
 use crate::cluster::{Cluster, Failure, now, remaining};
+use crate::etcd_leases::{EtcdLease, EtcdLeases};
 use crate::history::Extent;
 use crate::layout::{Layout, Record, encoded};
 use crate::let_pass::LetPass;
-use crate::lives::{Life, Lives};
 use crate::memory::{Memory, MemoryFolder};
 use crate::origin::Tokens;
 use crate::proto::RangeRequest;
@@ -71,7 +71,7 @@ pub struct EtcdStore {
     pub(crate) presence: LocalPresence,
     pub(crate) options: EtcdOptions,
     session: Mutex<Option<Arc<Session>>>,
-    lives: Mutex<Lives>,
+    etcd_leases: Mutex<EtcdLeases>,
     /// The records of the keys that this process used last, as it left or read them.
     pub(crate) known: Mutex<HashMap<Key, Known>>,
     /// For lists of keys by their prefix: a key behind the first ones.
@@ -111,7 +111,7 @@ impl EtcdStore {
             presence: LocalPresence::new(LivenessFolder::new(folder), Arc::clone(&options.clock)),
             options,
             session: Mutex::new(None),
-            lives: Mutex::default(),
+            etcd_leases: Mutex::default(),
             known: Mutex::default(),
             near: Mutex::default(),
             tokens: Mutex::default(),
@@ -158,13 +158,17 @@ impl EtcdStore {
     }
 
     /// An etcd lease for a lease with this time to live.
-    pub(crate) fn new_life(&self, ttl: Duration, by: Instant) -> Result<Life, StoreError> {
-        if let Some(spare) = lock(&self.lives).take_spare(ttl) {
+    pub(crate) fn new_etcd_lease(
+        &self,
+        ttl: Duration,
+        by: Instant,
+    ) -> Result<EtcdLease, StoreError> {
+        if let Some(spare) = lock(&self.etcd_leases).take_spare(ttl) {
             return Ok(spare);
         }
         self.recall_tokens();
         let (asked, seconds) = (since_boot(), seconds(ttl));
-        let stale = lock(&self.lives).take_stale();
+        let stale = lock(&self.etcd_leases).take_stale();
         let grant = move |client: Client| {
             let stale = stale.clone();
             async move {
@@ -177,18 +181,18 @@ impl EtcdStore {
         };
         let granted = self.cluster.ask(by, grant).map_err(Failure::into_error)?;
         self.answered_with(granted.header.as_ref());
-        Ok(Life {
-            etcd_lease: granted.id,
+        Ok(EtcdLease {
+            id: granted.id,
             seconds,
             asked,
         })
     }
 
-    /// These lives were begun for a step that was not carried out.
-    pub(crate) fn put_back(&self, lives: impl IntoIterator<Item = Life>) {
-        let mut all = lock(&self.lives);
-        for life in lives {
-            all.put_back(life);
+    /// These were begun for a step that was not carried out.
+    pub(crate) fn put_back(&self, etcd_leases: impl IntoIterator<Item = EtcdLease>) {
+        let mut all = lock(&self.etcd_leases);
+        for one in etcd_leases {
+            all.put_back(one);
         }
     }
 
@@ -405,14 +409,14 @@ impl EtcdStore {
                         let _ = self.finish(by);
                     }
                     self.remember(&step, revision, since);
-                    let mut lives = lock(&self.lives);
-                    for name in &step.writes.ended {
-                        lives.end(name);
+                    let mut etcd_leases = lock(&self.etcd_leases);
+                    for life in &step.writes.ended {
+                        etcd_leases.end(life);
                     }
-                    for (name, life) in step.writes.begun.drain(..) {
-                        lives.begin(name, life);
+                    for (life, etcd_lease) in step.writes.begun.drain(..) {
+                        etcd_leases.begin(life, etcd_lease);
                     }
-                    drop(lives);
+                    drop(etcd_leases);
                     if step.proof().is_some()
                         && let Some(extent) = Extent::of(&step.writes.request)
                     {
@@ -606,7 +610,7 @@ impl Drop for EtcdStore {
         if let Some(session) = session {
             session.end(by);
         }
-        let spare = lock(&self.lives).take_all();
+        let spare = lock(&self.etcd_leases).take_all();
         if !spare.is_empty() {
             let revoke = |client: Client| {
                 let spare = spare.clone();

@@ -25,21 +25,21 @@ const MOST_ENDS: usize = 24;
 const SPREAD: usize = 32;
 
 impl EtcdStep<'_> {
-    /// Gives a lease a new life.
+    /// Ties the life of a lease to a new etcd lease.
     fn begin_life(&mut self, lease: &Lease, name: &str) -> Result<(), StoreError> {
         if self.committed.is_some() {
             return Ok(());
         }
-        let life = self.store.new_life(lease.ttl, self.by)?;
-        let key = self.store.layout.life(&lease.key, name);
-        self.put(key.clone(), Vec::new(), life.etcd_lease);
-        let lives = &mut self.written(&lease.key).alive;
-        lives.insert(name.to_owned(), life.etcd_lease);
-        self.writes.begun.push((key, life));
+        let etcd_lease = self.store.new_etcd_lease(lease.ttl, self.by)?;
+        let life = self.store.layout.life(&lease.key, name);
+        self.put(life.clone(), Vec::new(), etcd_lease.id);
+        let alive = &mut self.written(&lease.key).alive;
+        alive.insert(name.to_owned(), etcd_lease.id);
+        self.writes.begun.push((life, etcd_lease));
         Ok(())
     }
 
-    /// Makes a grant depend on where its token comes from. The life of its lease has just been asked for, or a moment ago.
+    /// Makes a grant depend on where its token comes from. Its etcd lease has just been asked for, or a moment ago.
     fn compare_origin(&mut self) -> Result<(), StoreError> {
         if self.raised.is_none() {
             let origin = self.store.origin(self.by)?;

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tenure_core::{ErrorKind, Event, Key, StoreError};
 
 use super::{Again, EtcdStep, NOT_YET, is_of_tasks, sessions};
+use crate::etcd_leases::EtcdLease;
 use crate::layout::{Layout, VERSION};
-use crate::lives::Life;
 use crate::proto::{
     Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
     TxnResponse,
@@ -38,11 +38,11 @@ pub(crate) struct Writes {
     pub(super) unguarded: Option<(String, i64)>,
     /// Whether a token or a ticket number was needed.
     pub(crate) numbered: bool,
-    /// The leases whose lives begin in this step.
-    pub(crate) begun: Vec<(String, Life)>,
+    /// The lives that begin in this step, and the etcd lease of each.
+    pub(crate) begun: Vec<(String, EtcdLease)>,
     /// Whether the transaction may have been made although no answer said so: then leases may live by what it begins.
     pub(crate) may_be_made: bool,
-    /// The leases whose lives it ends.
+    /// The lives that it ends.
     pub(crate) ended: Vec<String>,
     /// How many leases it removes.
     pub(super) ends: usize,

@@ -1,4 +1,4 @@
-//! What a member says of itself outside of etcd's API, by HTTP on the port of its clients: [`Told`].
+//! What a member says of itself outside of etcd's API, by HTTP on the port of its clients: [`MemberMetrics`].
 //!
 //! etcd's API has no clock, and before 3.6 no quota. The page of metrics has the quota, and the header of every page has the
 //! time. A member may keep its pages on another port (`--listen-client-http-urls`): then nothing is known, which is no
@@ -25,14 +25,14 @@ const LARGEST: u64 = 4 * 1024 * 1024;
 
 /// What a member says of itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct MemberMetrics {
     /// How many whole seconds its clock is ahead of this machine's; `0` if they may be the same.
     pub(crate) clock_ahead: Option<i64>,
     /// The limit of its database, in bytes.
     pub(crate) quota: Option<u64>,
 }
 
-impl Told {
+impl MemberMetrics {
     /// Asks a member without encryption. Its port tells HTTP/1 from etcd's API.
     pub(crate) async fn plain(member: &str, now: impl Fn() -> Timestamp) -> Option<Self> {
         let mut stream = TcpStream::connect(member).await.ok()?;
@@ -162,7 +162,10 @@ mod tests {
     fn the_quota_is_read_from_the_page_of_metrics() {
         let page = "# TYPE etcd_server_quota_backend_bytes gauge\netcd_server_quota_backend_bytes 2.147483648e+09\n";
         let now = Timestamp::UNIX_EPOCH;
-        assert_eq!(Told::of(None, page, now, now).quota, Some(2 << 30));
-        assert_eq!(Told::of(None, "", now, now), Told::default());
+        assert_eq!(MemberMetrics::of(None, page, now, now).quota, Some(2 << 30));
+        assert_eq!(
+            MemberMetrics::of(None, "", now, now),
+            MemberMetrics::default()
+        );
     }
 }
