@@ -54,9 +54,10 @@ impl EtcdLeases {
         self.spare.push(one);
     }
 
-    /// A life is tied to it.
+    /// A life is tied to it, and no longer to another one.
     pub(crate) fn begin(&mut self, life: String, one: EtcdLease) {
-        self.held.insert(life, one);
+        let before = self.held.insert(life, one);
+        self.spare.extend(before);
     }
 
     /// A life has ended.
