@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use tenure::project::ProjectError;
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
 use tenure_core::text::visible;
-use tenure_core::{BadName, ErrorKind as StoreErrorKind, StoreError, TaskError};
+use tenure_core::{BadName, ErrorKind as StoreErrorKind, StoreError};
+use tenure_tasks::TaskError;
 
 use crate::args::Global;
 use crate::exit::Exit;

@@ -8,7 +8,8 @@ use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
 use tenure_core::text::flat;
 pub(crate) use tenure_core::text::{quoted, quoted_bytes};
-use tenure_core::{Busy, HolderId, Key, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
+use tenure_core::{Busy, HolderId, Key, Lease, Mode, Moment, Verdict, Waiter};
+use tenure_tasks::{Section, Task};
 
 use crate::answer::Failure;
 use crate::args::Global;

@@ -22,7 +22,6 @@
 //! | [`cycle`] | [`Cycle`]: a deadlock between waiters |
 //! | [`graph`] | [`graph::Graph`]: cycles of dependencies between tasks |
 //! | [`event`] | [`Event`]: one line of a key's history |
-//! | [`task`] | [`Task`], [`Section`], and the rules for working on them |
 //! | [`text`] | text from others, made fit to be shown |
 //! | [`repaired`] | [`Repaired`]: what a store has put right of itself |
 //! | [`store`] | the [`Store`] trait that every store implements |
@@ -61,7 +60,6 @@ pub mod queue;
 pub mod repaired;
 pub mod several;
 pub mod store;
-pub mod task;
 pub mod text;
 pub mod time;
 pub mod verdict;
@@ -84,6 +82,5 @@ pub use store::{
     Reaped, Reason, Records, Released, Renewed, Revision, Snapshot, Store, Waited, Watched,
     Withdrawal, requests,
 };
-pub use task::{Section, Status, Task, TaskError, TaskStore};
 pub use time::{Clock, Deadline, Epoch, Moment};
 pub use verdict::{Doubt, Evidence, Liveness, Verdict};

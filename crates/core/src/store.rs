@@ -21,7 +21,6 @@ use crate::key::Key;
 use crate::lease::{Grant, Lease, Token};
 use crate::path_pattern::PathPattern;
 use crate::queue::{Ticket, Waiter};
-use crate::task::Shortage;
 use crate::time::Deadline;
 use crate::verdict::{Evidence, Verdict};
 
@@ -116,6 +115,24 @@ pub struct QueuePosition {
     pub ahead: usize,
     /// Whether the ticket is from an earlier, interrupted wait of the same holder.
     pub resumed: bool,
+}
+
+/// Why there is no task to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// Some are ready, but other runners hold them or their sections, or are first in the queue.
+    Locked,
+    /// Some failed and will be retried.
+    Later {
+        /// When the first of them will be.
+        at: Timestamp,
+    },
+    /// The remaining tasks depend on tasks that no runner works on.
+    Blocked,
+    /// The only ready tasks are ones that the runner leaves to others.
+    LeftToOthers,
+    /// No open task is left.
+    NothingLeft,
 }
 
 /// Why a key was not granted, and what to wait for.

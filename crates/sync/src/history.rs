@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tenure::{Project, Tenure, call_deadline};
-use tenure_core::TaskError;
-use tenure_core::task::{ImportSummary, Replica, TaskCopy};
+use tenure_tasks::{ImportSummary, Replica, TaskCopy, TaskError};
 
 use super::lines;
 use super::outcome::Failure;

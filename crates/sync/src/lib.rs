@@ -2,7 +2,7 @@
 //!
 //! What clones share (tasks, sections, dependencies, and when each field was changed) is in the commits of
 //! `refs/tenure/tasks`, one small file for each task. The database, that ref and the ref of each remote are
-//! copies of it. A sync merges them (see [`tenure_core::task::replica`]) and makes each copy that it can
+//! copies of it. A sync merges them (see [`tenure_tasks::replica`]) and makes each copy that it can
 //! reach equal to the result. Locks are never shared.
 //!
 //! | module | what it holds |
@@ -20,7 +20,7 @@
 //!    HEAD, no branch, no stash, no setting of the user. It reads none of them either, so it works in every
 //!    repository and beside every other git.
 //! 2. The database remembers the commit that it was last equal to. The tasks that changed since, here
-//!    ([`SyncState::unshared`](tenure_core::task::SyncState::unshared)) or between that commit and a ref, are all
+//!    ([`SyncState::unshared`](tenure_tasks::SyncState::unshared)) or between that commit and a ref, are all
 //!    that a sync reads. Every task that it reads is merged from all copies, so the history of the refs does
 //!    not matter: one that was moved back, deleted or replaced is filled again.
 //! 3. A sync that is killed between any two steps loses nothing: every step only makes one copy equal to
@@ -43,11 +43,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure::{Project, Tenure, call_deadline};
-use tenure_core::task::{MergeSummary, Replica, TaskStore};
 use tenure_git::{Environment, Git, GitError, words};
 use tenure_host::files::beneath;
 use tenure_host::flock::{FileLock, TryLock};
 use tenure_host::identity;
+use tenure_tasks::{MergeSummary, Replica, TaskStore};
 
 pub use self::history::{Change, Commit, Restore, log, plan_restore};
 use self::outcome::Failure;

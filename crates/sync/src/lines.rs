@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tenure_core::task::{self, Progress, Replica, SectionCopy, Stamped, Status, TaskCopy, check};
+use tenure_tasks::{Progress, Replica, SectionCopy, Stamped, Status, TaskCopy, check};
 
 /// The version of the format that this code reads and writes.
 const FORMAT: u32 = 1;
@@ -228,7 +228,7 @@ fn take(replica: &mut Replica, line: &str) -> Result<(), String> {
         Line::SectionDeleted { name, at } => add_section(replica, name, stored(at), true),
         Line::SectionAdded { name, at } => add_section(replica, name, stored(at), false),
         Line::Deleted { id, at } => {
-            task::check_id("id", &id).map_err(|error| error.to_string())?;
+            tenure_tasks::check_id("id", &id).map_err(|error| error.to_string())?;
             replica.delete(id, stored(at));
             Ok(())
         }
@@ -246,7 +246,7 @@ fn add_section(
     at: Timestamp,
     deleted: bool,
 ) -> Result<(), String> {
-    task::check_title(&name).map_err(|_| format!("{name:?} can't be a section's name"))?;
+    tenure_tasks::check_title(&name).map_err(|_| format!("{name:?} can't be a section's name"))?;
     replica.add_section(SectionCopy {
         deleted: Stamped::new(deleted, at),
         ..SectionCopy::added(name, at)
@@ -287,15 +287,16 @@ impl TaskLine {
     }
 
     fn copy(self) -> Result<(String, TaskCopy), String> {
-        let say = |error: task::TaskError| error.to_string();
-        task::check_id("id", &self.id).map_err(say)?;
-        task::check_title(&self.title).map_err(say)?;
+        let say = |error: tenure_tasks::TaskError| error.to_string();
+        tenure_tasks::check_id("id", &self.id).map_err(say)?;
+        tenure_tasks::check_title(&self.title).map_err(say)?;
         self.description
             .as_deref()
-            .map_or(Ok(()), task::check_description)
+            .map_or(Ok(()), tenure_tasks::check_description)
             .map_err(say)?;
         if let Some(name) = &self.section {
-            task::check_title(name).map_err(|_| format!("{name:?} can't be a section's name"))?;
+            tenure_tasks::check_title(name)
+                .map_err(|_| format!("{name:?} can't be a section's name"))?;
         }
         if self.priority > 9 {
             return Err("the priority is a number from 0 (low) to 9 (high)".into());
@@ -305,7 +306,7 @@ impl TaskLine {
         let mut depends_on = BTreeMap::new();
         for (edges, present) in [(self.depends_on, true), (self.dropped, false)] {
             for (on, at) in edges {
-                task::check_id("id", &on).map_err(say)?;
+                tenure_tasks::check_id("id", &on).map_err(say)?;
                 depends_on.insert(on, Stamped::new(present, stored(at)));
             }
         }

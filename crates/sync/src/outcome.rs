@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 
 use tenure::plural;
-use tenure_core::task::MergeSummary;
-use tenure_core::{StoreError, TaskError};
+use tenure_core::StoreError;
+use tenure_tasks::{MergeSummary, TaskError};
 
 use super::LEGACY;
 use super::repository::LOCAL;

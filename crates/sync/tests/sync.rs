@@ -16,8 +16,8 @@ use std::process::Command;
 
 use tenure::call_deadline;
 use tenure_core::Priority;
-use tenure_core::task::{Cause, Edit};
 use tenure_sync::{SyncEvent, SyncOutcome};
+use tenure_tasks::{Cause, Edit};
 
 use hub::{Clone, Hub, git};
 
@@ -761,8 +761,9 @@ fn clones_of_an_empty_repository_come_together() {
 
 #[test]
 fn a_task_that_is_being_worked_on_keeps_its_status_until_the_work_ends() {
-    use tenure_core::task::{Change, Proof};
-    use tenure_core::{HolderId, Status};
+    use tenure_core::HolderId;
+    use tenure_tasks::Status;
+    use tenure_tasks::{Change, Proof};
     let hub = Hub::new();
     let (a, b) = (hub.clone("a"), hub.clone("b"));
     let id = a.add("One");

@@ -77,12 +77,12 @@ pub use tenure_core::{
     Acquired, BadName, BadPathSet, BadPattern, Binding, Busy, Capabilities, Claim, Clock, Cycle,
     Deadline, Doubt, ErrorKind, Event, EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery,
     Holder, HolderId, Key, Lease, Liveness, Mode, Moment, PathPattern, PathSet, Patience, Presence,
-    Priority, Process, QueuePosition, Reaped, Reason, Records, Released, Renewed, Section,
-    Snapshot, Status, Store, StoreError, Task, TaskError, TaskStore, Ticket, Token, Verdict,
-    Waiter,
+    Priority, Process, QueuePosition, Reaped, Reason, Records, Released, Renewed, Snapshot, Store,
+    StoreError, Ticket, Token, Verdict, Waiter,
 };
 #[cfg(feature = "etcd")]
 pub use tenure_etcd::{Comparison, EtcdStore, Relation};
+pub use tenure_tasks::{Section, Status, Task, TaskError, TaskStore};
 pub use who::{Sessions, Who};
 
 /// Why something could not be done.

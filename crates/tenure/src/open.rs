@@ -17,8 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tenure_core::{Clock, ErrorKind, Key, Store, StoreError, TaskStore};
+use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
 use tenure_host::{HostClock, LocalStore};
+use tenure_tasks::TaskStore;
 
 use crate::Error;
 use crate::ask::Ask;

@@ -31,12 +31,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure_core::task::TaskStore;
-pub use tenure_core::task::{
+use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Token};
+pub use tenure_tasks::{
     BadLine, BadStatus, Cause, Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary,
     NewTask, Past, Proof, Runner, SectionSummary, Shortage, Started, TaskQuery, Withdrawal,
 };
-use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token};
+use tenure_tasks::{Status, Task, TaskStore};
 
 use crate::Error;
 use crate::acquire::{self, Cancel, Progress, Request, call_deadline, deadline_in};
@@ -78,7 +78,7 @@ impl Ask<'_, AnyTask> {
     }
 
     /// Does not begin a certain task that is done by then, because another runner finished it meanwhile:
-    /// [`start`](Self::start) fails with [`TaskError::Done`](tenure_core::TaskError::Done) instead.
+    /// [`start`](Self::start) fails with [`TaskError::Done`](tenure_tasks::TaskError::Done) instead.
     pub fn unless_done(mut self) -> Self {
         self.wanted.reopens = false;
         self

@@ -27,10 +27,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use tenure_core::task::{NewTask, Proof, Replica, Runner, Started, TaskStore};
-use tenure_core::{
-    Acquired, Busy, ErrorKind, Holder, HolderId, Patience, Priority, Store, Task, TaskError,
-};
+use tenure_core::{Acquired, Busy, ErrorKind, Holder, HolderId, Patience, Priority, Store};
+use tenure_tasks::{NewTask, Proof, Replica, Runner, Started, Task, TaskError, TaskStore};
 
 use crate::chance::Chance;
 use crate::history;

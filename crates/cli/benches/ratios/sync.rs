@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tenure::{Project, Tenure, call_deadline};
-use tenure_core::task::{Edit, TaskQuery};
 use tenure_sync::{Direction, SyncOutcome};
+use tenure_tasks::{Edit, TaskQuery};
 
 use crate::Line;
 use crate::stopwatch::{millis, percentile, ratio, time};

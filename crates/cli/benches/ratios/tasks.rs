@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use tenure::{Acquired, Tenure, Tie};
-use tenure_core::task::{Change, TaskQuery};
-use tenure_core::{HolderId, Status};
+use tenure_core::HolderId;
+use tenure_tasks::{Change, Status, TaskQuery};
 
 use crate::Line;
 use crate::pairs::open;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
 use tenure::duration;
-use tenure_core::{Priority, Status};
+use tenure_core::Priority;
+use tenure_tasks::Status;
 
 use super::priority;
 
@@ -348,5 +349,5 @@ fn status(text: &str) -> Result<Status, String> {
         _ => word.as_str(),
     };
     word.parse()
-        .map_err(|error: tenure_core::task::BadStatus| error.to_string())
+        .map_err(|error: tenure_tasks::BadStatus| error.to_string())
 }

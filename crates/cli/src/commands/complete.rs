@@ -11,9 +11,9 @@ use std::ffi::OsString;
 
 use clap::{Arg, Command, CommandFactory};
 use tenure::{Config, StoreUrl, Tenure, call_deadline};
-use tenure_core::task::TaskQuery;
+use tenure_core::HistoryQuery;
 use tenure_core::text::flat;
-use tenure_core::{HistoryQuery, Status};
+use tenure_tasks::{Status, TaskQuery};
 
 use crate::answer::Answer;
 use crate::args::Args;

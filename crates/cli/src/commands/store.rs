@@ -7,8 +7,7 @@ use std::ffi::OsString;
 
 use tenure::wire::{ErrorCode, StoreCheckJson, StoreMemberJson};
 use tenure::{HistoryQuery, StoreUrl, Tenure, call_deadline, plural};
-use tenure_core::TaskError;
-use tenure_core::task::TaskQuery;
+use tenure_tasks::{TaskError, TaskQuery};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Store};

@@ -11,9 +11,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tenure::wire::{DeletedTasksJson, ErrorCode, TaskJson, TasksJson};
 use tenure::{Tenure, call_deadline, plural};
-use tenure_core::task::find::is_by_prefix;
-use tenure_core::task::{DeletedTask, NewTask, TaskQuery};
-use tenure_core::{KeyKind, Lease, Moment, Status, Task, Verdict};
+use tenure_core::{KeyKind, Lease, Moment, Verdict};
+use tenure_tasks::find::is_by_prefix;
+use tenure_tasks::{DeletedTask, NewTask, Status, Task, TaskQuery};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;

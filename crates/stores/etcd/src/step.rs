@@ -32,11 +32,12 @@ use tenure_core::engine::Look;
 use tenure_core::queue::TURN_LAPSE;
 use tenure_core::{
     Binding, Doubt, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, Moment,
-    Presence, SessionId, StoreError, TaskError, Token, Waiter,
+    Presence, SessionId, StoreError, Token, Waiter,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::liveness_lock::LockState;
 use tenure_host::{identity, liveness};
+use tenure_tasks::TaskError;
 
 use crate::client::Client;
 use crate::cluster::Failure;

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use tenure_core::engine::{EngineStore, Sweep, inspect, reap};
 use tenure_core::{
     Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Holder, Key,
-    KeyKind, LivenessId, Moment, Records, Revision, Snapshot, StoreError, TaskError, Waited,
-    Watched,
+    KeyKind, LivenessId, Moment, Records, Revision, Snapshot, StoreError, Waited, Watched,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
+use tenure_tasks::TaskError;
 
 use crate::address::Address;
 use crate::client::Client;

@@ -5,7 +5,7 @@
 //! | `records` | the values of the keys, and the indexes of a task |
 //! | `guard` | the guard of all tasks, and changes that are too large for one transaction |
 //! | `entries` | reads and writes of a step |
-//! | `step` | what the verbs of `tenure_core::task` need: beginning and ending work, `next`, import |
+//! | `step` | what the verbs of `tenure_tasks` need: beginning and ending work, `next`, import |
 //! | `edit` | adding, changing and deleting, without locks |
 //! | `repair` | puts right what was removed or damaged |
 //! | `find` | a task or section by id, name or prefix; lists |
@@ -33,16 +33,14 @@ pub(crate) use guard::{SeenTasks, Turn, all_parts};
 use std::time::Instant;
 
 use tenure_core::engine::EngineStore;
-use tenure_core::task::find::find_task;
-use tenure_core::task::flow::{self, was_ended_by};
-use tenure_core::task::lines::{self, ImportStep as _};
-use tenure_core::task::{
+use tenure_core::{Acquired, ErrorKind, Holder, HolderId, Lease, StoreError, Token};
+use tenure_tasks::find::find_task;
+use tenure_tasks::flow::{self, was_ended_by};
+use tenure_tasks::lines::{self, ImportStep as _};
+use tenure_tasks::{
     Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
-    Proof, Replica, Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStep as _,
-    TaskStore, Withdrawal, next, sections,
-};
-use tenure_core::{
-    Acquired, ErrorKind, Holder, HolderId, Lease, Section, StoreError, Task, TaskError, Token,
+    Proof, Replica, Runner, Section, SectionSummary, Started, SyncState, Task, TaskError,
+    TaskQuery, TaskStep as _, TaskStore, Withdrawal, next, sections,
 };
 
 use self::records::PastRecord;

@@ -62,8 +62,9 @@ mod large {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use tempfile::TempDir;
-    use tenure_core::task::{Change, Edit, Proof, Shortage, TaskQuery, TaskStore};
-    use tenure_core::{Acquired, ErrorKind, Status, TaskError};
+    use tenure_core::{Acquired, ErrorKind};
+    use tenure_tasks::{Change, Edit, Proof, Shortage, TaskQuery, TaskStore};
+    use tenure_tasks::{Status, TaskError};
     use tenure_testkit::chance::Chance;
     use tenure_testkit::limit::{LIMIT, soon, within_limit};
     use tenure_testkit::process::{self, Process};

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
-use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
+use tenure_core::{Clock, ErrorKind, Revision, StoreError};
 use tenure_host::time_limit::TimeLimit;
 use tenure_host::write_queue::{TryTurn, Turn, WriteQueue};
 use tenure_host::{HostClock, LivenessFolder, LocalPresence};
+use tenure_tasks::TaskError;
 
 use crate::call_deadline::{self, CallDeadline};
 use crate::connection;

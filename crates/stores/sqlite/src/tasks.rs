@@ -5,7 +5,7 @@
 //! | `rows` | rows to tasks and back |
 //! | `find` | a task or section by id, name or prefix; lists |
 //! | `edit` | adding and changing, without locks |
-//! | `step` | what the verbs of `tenure_core::task` need: beginning and ending work, `next`, import |
+//! | `step` | what the verbs of `tenure_tasks` need: beginning and ending work, `next`, import |
 //! | `exchange` | import and export, one line for each task |
 //! | `share` | what clones share, and the history of a task |
 //! | `merge` | merging another clone's tasks |
@@ -30,12 +30,12 @@ pub(crate) use rows::granted;
 use std::time::Instant;
 
 use tenure_core::engine::EngineStore;
-use tenure_core::task::{
+use tenure_core::{Acquired, Holder, HolderId, Lease, Token};
+use tenure_tasks::{
     Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
-    Proof, Replica, Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
+    Proof, Replica, Runner, Section, SectionSummary, Started, SyncState, Task, TaskError,
+    TaskQuery, TaskStore, Withdrawal, flow, next, sections,
 };
-use tenure_core::task::{flow, next, sections};
-use tenure_core::{Acquired, Holder, HolderId, Lease, Section, Task, TaskError, Token};
 
 use crate::schema;
 use crate::store::SqliteStore;

@@ -6,11 +6,11 @@ use rusqlite::params;
 use tenure_core::decide::View;
 use tenure_core::engine::{self, Ended, LeasePart, Look, Part, Put, Step, Then, Waiting};
 use tenure_core::queue::Rank;
-use tenure_core::task::{flow, sections};
 use tenure_core::{
     Claim, Event, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment,
-    Presence, StoreError, TaskError, Ticket, Token, Waiter,
+    Presence, StoreError, Ticket, Token, Waiter,
 };
+use tenure_tasks::{TaskError, flow, sections};
 
 use crate::history::{self, HistoryLimits};
 use crate::lock_tables::{self, LockTable, LockTables};

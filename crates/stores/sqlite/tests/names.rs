@@ -1,8 +1,8 @@
 //! The names of the keys that are held or waited for.
 
-use tenure_core::task::TaskStore as _;
 use tenure_core::{Acquired, Key, Records as _, Store};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::TaskStore as _;
 use tenure_testkit::task_battery::new_task;
 use tenure_testkit::{Ask, soon};
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{NewTask, TaskQuery, TaskStore as _};
 use tenure_core::{
     Acquired, ErrorKind, HistoryQuery, HolderId, Key, Priority, Reap, Records, Store, StoreError,
-    TaskError, Watched, Withdrawal,
+    Watched, Withdrawal,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::{NewTask, TaskError, TaskQuery, TaskStore as _};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};
 

@@ -5,17 +5,17 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tenure_core::task::{
-    Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
-    Proof, Replica, Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
-};
 use tenure_core::{
     Acquired, Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery,
     Holder, HolderId, Key, KeyKind, Lease, PathPattern, Priority, Reap, Reaped, Records, Released,
-    Renewed, Section, Snapshot, Store, StoreError, Task, TaskError, Token, Verdict, Waited,
-    Watched,
+    Renewed, Snapshot, Store, StoreError, Token, Verdict, Waited, Watched,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::{
+    Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
+    Proof, Replica, Runner, Section, SectionSummary, Started, SyncState, Task, TaskError,
+    TaskQuery, TaskStore, Withdrawal,
+};
 use tenure_testkit::TaskSubject;
 use tenure_testkit::task_battery::{exchange, flow, queue, takeover};
 

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{
-    ANY, Change, Edit, Proof, Runner, Shortage, TaskQuery, TaskStore as _, Withdrawal, key_of,
-};
 use tenure_core::{
     Acquired, Clock as _, Event, EventKind, HistoryQuery, Holder, HolderId, LivenessId, Patience,
-    Priority, Records, Status, Store, TaskError, Watched,
+    Priority, Records, Store, Watched,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::{
+    ANY, Change, Edit, Proof, Runner, Shortage, Status, TaskError, TaskQuery, TaskStore as _,
+    Withdrawal, key_of,
+};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::soon;
 use tenure_testkit::witness::violations;

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{BadLine, Change, Edit, ImportSummary, NewTask, Proof, TaskStore as _};
-use tenure_core::{HolderId, Key, Priority, Status, Store, TaskError};
+use tenure_core::{HolderId, Key, Priority, Store};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::{
+    BadLine, Change, Edit, ImportSummary, NewTask, Proof, Status, TaskError, TaskStore as _,
+};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance};
 

@@ -1,11 +1,10 @@
 //! Beginning and ending work: a task's status and its locks, in one step and by the rules.
 
 use crate::world;
-use tenure_core::task::{Change, Edit, Proof, Runner, TaskStore as _, Withdrawal};
 use tenure_core::{
-    Acquired, Binding, EventKind, Granted, HistoryQuery, Key, Records, Status, Store, TaskError,
-    Token,
+    Acquired, Binding, EventKind, Granted, HistoryQuery, Key, Records, Store, Token,
 };
+use tenure_tasks::{Change, Edit, Proof, Runner, Status, TaskError, TaskStore as _, Withdrawal};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, history};
 use world::*;
@@ -424,9 +423,9 @@ fn a_task_that_is_moved_leaves_no_ticket_at_the_section_it_was_in() {
     let a = waiting(&waiter, detached("a"));
     let refused = waiter.start(&two, &a, soon()).unwrap();
     assert_eq!(busy(refused), format!("section:{old}"));
-    let moved = tenure_core::task::Edit {
+    let moved = tenure_tasks::Edit {
         section: Some(new),
-        ..tenure_core::task::Edit::default()
+        ..tenure_tasks::Edit::default()
     };
     world.store.edit_task(&two, &moved, soon()).unwrap();
     started(waiter.start(&two, &a, soon()).unwrap());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clones::{CloneDb, at, begin, check_blockers, copy_at, name, new_task, open, runner};
 use jiff::Timestamp;
-use tenure_core::task::{Change, Edit, NewTask, Replica, SectionCopy, Stamped, TaskStore as _};
-use tenure_core::{Acquired, Priority, Status};
+use tenure_core::{Acquired, Priority};
+use tenure_tasks::{Change, Edit, NewTask, Replica, SectionCopy, Stamped, Status, TaskStore as _};
 use tenure_testkit::soon;
 use tenure_testkit::{Chance, Process, process};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::task::{Change, NewTask, Proof, Runner, Shortage, TaskQuery, TaskStore as _};
-use tenure_core::{
-    Acquired, Granted, HistoryQuery, Key, Priority, Reap, Records, Status, Store, TaskError, Token,
-};
+use tenure_core::{Acquired, Granted, HistoryQuery, Key, Priority, Reap, Records, Store, Token};
 use tenure_sqlite::SqliteStore;
+use tenure_tasks::{
+    Change, NewTask, Proof, Runner, Shortage, Status, TaskError, TaskQuery, TaskStore as _,
+};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, history};
 use world::*;
@@ -350,7 +350,7 @@ impl Story<'_> {
         let drop = self.chance.one_in(2);
         self.tell(format!("{task} depends on {on} (drop: {drop})"));
         let ids = vec![self.model.tasks[on].id.clone()];
-        let mut edit = tenure_core::task::Edit::default();
+        let mut edit = tenure_tasks::Edit::default();
         if drop {
             edit.drop_dependencies = ids;
         } else {

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{
-    ANY, Change, Edit, NewTask, Proof, Runner, Shortage, Started, TaskQuery, TaskStore as _,
-    Withdrawal, key_of,
-};
 use tenure_core::{
     Acquired, Binding, Busy, Clock, Holder, HolderId, Key, Patience, Priority, Reap, Records,
-    Status, Store, Waited, Watched,
+    Store, Waited, Watched,
 };
 use tenure_host::HostClock;
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::{
+    ANY, Change, Edit, NewTask, Proof, Runner, Shortage, Started, Status, TaskQuery,
+    TaskStore as _, Withdrawal, key_of,
+};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, limit, process};
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use clones::{CloneDb, at, begin, copy_at, name, times};
-use tenure_core::task::{Change, Edit, Proof, Replica, Stamped, TaskStore as _};
-use tenure_core::{HolderId, Priority, Status, Store, TaskError};
+use tenure_core::{HolderId, Priority, Store};
+use tenure_tasks::{Change, Edit, Proof, Replica, Stamped, Status, TaskError, TaskStore as _};
 use tenure_testkit::soon;
 
 use crate::clones;

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{Change, Edit, Proof, TaskStore as _};
-use tenure_core::{
-    Acquired, HistoryQuery, HolderId, Key, Records, Renewed, Status, Store, TaskError, Verdict,
-};
+use tenure_core::{Acquired, HistoryQuery, HolderId, Key, Records, Renewed, Store, Verdict};
 use tenure_sqlite::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
+use tenure_tasks::{Change, Edit, Proof, Status, TaskError, TaskStore as _};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};
 

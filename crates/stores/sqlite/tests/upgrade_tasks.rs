@@ -7,9 +7,9 @@ use std::time::Duration;
 use clones::{CloneDb, check_blockers, new_task, open, times};
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{Edit, TaskQuery, TaskStore as _};
 use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Mode, Reap, Records, Store as _};
 use tenure_sqlite::{Purpose, SCHEMA_VERSION, SqliteOptions, SqliteStore};
+use tenure_tasks::{Edit, TaskQuery, TaskStore as _};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};
 

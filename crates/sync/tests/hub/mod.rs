@@ -17,10 +17,9 @@ use std::process::Command;
 use tempfile::TempDir;
 use tenure::call_deadline;
 use tenure::{Config, Project, Tenure};
-use tenure_core::task::TaskStore;
-use tenure_core::task::{Edit, NewTask, TaskQuery};
-use tenure_core::{Priority, Task};
+use tenure_core::Priority;
 use tenure_sync::{Direction, SyncEvent, SyncOutcome};
+use tenure_tasks::{Edit, NewTask, Task, TaskQuery, TaskStore};
 
 /// A bare repository and the clones of it.
 pub struct Hub {

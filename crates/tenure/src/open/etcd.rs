@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Clock, ErrorKind, StoreError, TaskStore};
+use tenure_core::{Clock, ErrorKind, StoreError};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore, Login, MemberCheck, MemoryFolder};
 use tenure_host::HostClock;
+use tenure_tasks::TaskStore;
 
 use super::{EtcdUrl, Tenure};
 use crate::call_deadline;

@@ -1,8 +1,8 @@
 //! Tasks and sections.
 
 use serde::{Deserialize, Serialize};
-use tenure_core::task::{Cause, Changed, DeletedSection, Past, Section, SectionSummary};
-use tenure_core::{HolderId, Key, Lease, Moment, Priority, Reason, Status, Task, Token};
+use tenure_core::{HolderId, Key, Lease, Moment, Priority, Reason, Token};
+use tenure_tasks::{Cause, Changed, DeletedSection, Past, Section, SectionSummary, Status, Task};
 
 use super::{LockJson, TimeJson};
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenure_core::task::{Cause, Changed, DeletedSection, Past, Section};
 use tenure_core::{
     Binding, Busy, Cycle, Epoch, Event, EventKind, Evidence, Grant, Holder, HolderId, Key, Lease,
     Mode, Moment, Presence, Priority, Process, QueuePosition, Reaped, Reason, Revision, SessionId,
-    Snapshot, Status, Task, Ticket, Token, Verdict, Waiter, cycle,
+    Snapshot, Ticket, Token, Verdict, Waiter, cycle,
 };
+use tenure_tasks::{Cause, Changed, DeletedSection, Past, Section, Status, Task};
 
 use super::*;
 

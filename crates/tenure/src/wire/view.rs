@@ -2,7 +2,8 @@
 //! `watch` print.
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{EventKind, HolderId, Key, Status, Token};
+use tenure_core::{EventKind, HolderId, Key, Token};
+use tenure_tasks::Status;
 
 use super::{
     EventJson, GrantJson, LeaseJson, LockJson, ReapedJson, TimeJson, VerdictWord, WaiterJson,

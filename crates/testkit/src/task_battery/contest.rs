@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::task::{Change, Edit, Proof, Shortage, Started, TaskQuery, TaskStore};
-use tenure_core::{Acquired, Status};
+use tenure_core::Acquired;
+use tenure_tasks::{Change, Edit, Proof, Shortage, Started, Status, TaskQuery, TaskStore};
 
 use super::{TaskRun, TaskSubject, TaskWork, add, waiting_runner};
 use crate::chance::Chance;
@@ -123,7 +123,7 @@ pub fn eight_processes_never_work_on_one_task_or_in_one_section_together(subject
     for n in 0..tasks {
         let section = sections.get(run.chance.index(SECTIONS * 2));
         let on = (run.chance.one_in(4) && n > 0).then(|| run.chance.index(n));
-        let on: Vec<&tenure_core::Task> = on.map(|on| &added[on]).into_iter().collect();
+        let on: Vec<&tenure_tasks::Task> = on.map(|on| &added[on]).into_iter().collect();
         let task = add(
             &*store,
             &format!("Task {n}"),

@@ -4,8 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::task::{Change, Edit, Proof, Shortage, Started, TaskQuery, TaskStore, Withdrawal};
-use tenure_core::{Acquired, Status, Task, TaskError};
+use tenure_core::Acquired;
+use tenure_tasks::{
+    Change, Edit, Proof, Shortage, Started, Status, Task, TaskError, TaskQuery, TaskStore,
+    Withdrawal,
+};
 
 use super::{TaskRun, TaskSubject, TaskWork, add, by_name, new_task, runner, waiting_runner};
 use crate::chance::Chance;

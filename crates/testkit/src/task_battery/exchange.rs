@@ -1,9 +1,10 @@
 //! Export, import and merge.
 
-use tenure_core::task::{
-    Change, Edit, ImportSummary, NewTask, Replica, SectionSummary, TaskQuery, TaskStore,
+use tenure_core::HolderId;
+use tenure_tasks::{
+    Change, Edit, ImportSummary, NewTask, Replica, SectionSummary, Status, TaskError, TaskQuery,
+    TaskStore,
 };
-use tenure_core::{HolderId, Status, TaskError};
 
 use super::{TaskRun, TaskSubject, add, by_name, new_task, runner, started};
 use crate::limit::soon;

@@ -1,8 +1,8 @@
 //! Status, dependencies, retries, fields and deletion: what one process sees.
 
-use tenure_core::task::{Change, Edit, NewTask, Proof, Shortage, TaskQuery, TaskStore};
-use tenure_core::{
-    Acquired, EventKind, HistoryQuery, HolderId, Priority, Status, Task, TaskError, Token,
+use tenure_core::{Acquired, EventKind, HistoryQuery, HolderId, Priority, Token};
+use tenure_tasks::{
+    Change, Edit, NewTask, Proof, Shortage, Status, Task, TaskError, TaskQuery, TaskStore,
 };
 
 use super::{TaskRun, TaskSubject, add, by_name, new_task, runner, started};

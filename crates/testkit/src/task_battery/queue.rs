@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenure_core::task::{Change, Edit, Proof, Shortage, TaskStore, Withdrawal};
-use tenure_core::{Acquired, Busy, EventKind, HistoryQuery, Priority, Status, Waited};
+use tenure_core::{Acquired, Busy, EventKind, HistoryQuery, Priority, Waited};
+use tenure_tasks::{Change, Edit, Proof, Shortage, Status, TaskStore, Withdrawal};
 
 use super::{
     TTL, TaskRun, TaskSubject, add, busy, by_name, new_task, runner, started, waiting_runner,
@@ -142,7 +142,7 @@ pub fn a_waiter_for_any_task_is_woken_when_one_becomes_ready(subject: &TaskSubje
             store.import("{\"title\":\"Imported\"}", soon()).unwrap();
         }),
         ("force", |store, first, _| {
-            let key = tenure_core::task::key_of(first).unwrap();
+            let key = tenure_tasks::key_of(first).unwrap();
             let admin = tenure_core::HolderId::parse("admin").unwrap();
             let _ = store.force(&key, None, &admin, None, soon()).unwrap();
         }),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::task::{Change, Edit, Proof, Runner, TaskStore, key_of};
-use tenure_core::{Acquired, Binding, EventKind, HistoryQuery, Reason, Status, TaskError, Token};
+use tenure_core::{Acquired, Binding, EventKind, HistoryQuery, Reason, Token};
+use tenure_tasks::{Change, Edit, Proof, Runner, Status, TaskError, TaskStore, key_of};
 
 use super::{
     TaskRun, TaskSubject, TaskWork, add, by_name, new_task, runner, started, waiting_runner,

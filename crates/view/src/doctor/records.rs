@@ -1,8 +1,8 @@
 //! Events and tasks of a store that can't be understood.
 
 use tenure::{StoreUrl, TaskError, call_deadline, plural};
-use tenure_core::task::TaskQuery;
 use tenure_core::{ErrorKind, HistoryQuery};
+use tenure_tasks::TaskQuery;
 
 use super::{Finding, Remedy};
 use crate::overview::StoreView;

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tenure::StoreUrl;
-use tenure_core::{
-    Event, HolderId, Key, Lease, Presence, Status, Task, Ticket, Token, Verdict, Waiter,
-};
+use tenure_core::{Event, HolderId, Key, Lease, Presence, Ticket, Token, Verdict, Waiter};
+use tenure_tasks::{Status, Task};
 
 use super::feed::{Feed, Gap, daemon_in_words};
 use crate::foreign::ForeignLock;

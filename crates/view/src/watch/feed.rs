@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use tenure::{Config, HistoryQuery, Project, StoreUrl, call_deadline};
-use tenure_core::task::TaskQuery;
-use tenure_core::{ErrorKind, Event, EventKind, Moment, Store, StoreError, Task, TaskError};
+use tenure_core::{ErrorKind, Event, EventKind, Moment, Store, StoreError};
 use tenure_daemon::DaemonStatus;
+use tenure_tasks::{Task, TaskError, TaskQuery};
 
 use super::change::Change;
 use crate::overview::{Overview, StoreView};

@@ -9,7 +9,8 @@ use std::ffi::OsString;
 use serde_json::Value;
 use tenure::wire::{ErrorCode, StoreCopyJson};
 use tenure::{StoreUrl, Tenure, call_deadline, plural};
-use tenure_core::{KeyKind, Status};
+use tenure_core::KeyKind;
+use tenure_tasks::Status;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, StoreCopy};

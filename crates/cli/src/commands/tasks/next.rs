@@ -6,8 +6,8 @@ use serde_json::json;
 use signal_hook::consts::SIGINT;
 use tenure::tasks::AnyTask;
 use tenure::{Acquired, Ask, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
-use tenure_core::task::{Shortage, TaskQuery};
-use tenure_core::{Busy, Key, KeyKind, Moment, Status, Task, TaskError};
+use tenure_core::{Busy, Key, KeyKind, Moment};
+use tenure_tasks::{Shortage, Status, Task, TaskError, TaskQuery};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -51,7 +51,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
         Acquired::Granted(task_guard) if signal.is_some() => {
-            task_guard.finish(&tenure_core::task::Change::GiveBack)?;
+            task_guard.finish(&tenure_tasks::Change::GiveBack)?;
             let signal = signal.unwrap_or(SIGINT);
             Err(waiting::interrupted(
                 "a task",

@@ -2,9 +2,9 @@
 
 use tenure::call_deadline;
 use tenure::wire::{LockJson, ShownTaskJson};
-use tenure_core::task::{Cause, Past};
+use tenure_core::Moment;
 use tenure_core::text::flat;
-use tenure_core::{Moment, Task};
+use tenure_tasks::{Cause, Past, Task};
 
 use super::state;
 use crate::answer::{Answer, Failure};

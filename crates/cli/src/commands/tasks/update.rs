@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use signal_hook::consts::SIGINT;
 use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
-use tenure_core::task::{Change, Edit, Proof};
 use tenure_core::text::flat;
-use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
+use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Token};
+use tenure_tasks::{Change, Edit, Proof, Status, Task};
 
 use super::{ids, section_to_change, to_change};
 use crate::answer::{Answer, Failure, remark};

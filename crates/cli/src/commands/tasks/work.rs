@@ -12,9 +12,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use tenure::ask::generated_name;
 use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure, call_deadline};
-use tenure_core::task::{Change, Changed};
-use tenure_core::{Event, EventKind, HistoryQuery, Holder, Lease, Status, Task, TaskError, Token};
+use tenure_core::{Event, EventKind, HistoryQuery, Holder, Lease, Token};
 use tenure_host::Tied;
+use tenure_tasks::{Change, Changed, Status, Task, TaskError};
 
 use super::next::{NextTaskWait, none};
 use crate::answer::{Answer, Failure, complain, remark};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tenure::StoreUrl;
 use tenure_core::{
-    Deadline, EventKind, HolderId, Key, Lease, Mode, Moment, Presence, Snapshot, Status, Token,
-    Verdict,
+    Deadline, EventKind, HolderId, Key, Lease, Mode, Moment, Presence, Snapshot, Token, Verdict,
 };
+use tenure_tasks::Status;
 use tenure_view::StoreView;
 use tenure_view::foreign::ForeignVerdict;
 use tenure_view::watch::Feed;

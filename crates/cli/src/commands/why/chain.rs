@@ -5,9 +5,8 @@ use std::collections::HashSet;
 use tenure::wire::{LeaseJson, WaiterJson, WhyLinkJson};
 use tenure::{StoreUrl, call_deadline};
 use tenure_core::text::flat;
-use tenure_core::{
-    HolderId, Key, KeyKind, Lease, Mode, Presence, Snapshot, Task, TaskStore, Verdict, Waiter,
-};
+use tenure_core::{HolderId, Key, KeyKind, Lease, Mode, Presence, Snapshot, Verdict, Waiter};
+use tenure_tasks::{Task, TaskStore};
 use tenure_view::waits::Waits;
 use tenure_view::{ForeignLock, Overview, StoreView};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use tenure_core::engine::{Ended, Put, Step, Then};
-use tenure_core::task::{flow, sections};
 use tenure_core::{
     Event, EventKind, Evidence, Holder, HolderId, Key, KeyKind, Lease, Presence, StoreError,
-    TaskError, Ticket, Token, Waiter,
+    Ticket, Token, Waiter,
 };
+use tenure_tasks::{TaskError, flow, sections};
 
 use super::{Assumed, EtcdStep, MOST_COMPARES};
 use crate::layout::Layout;
@@ -382,7 +382,7 @@ impl Step for EtcdStep<'_> {
 /// The id of the task whose key this is.
 fn task_of(key: &Key) -> Option<&str> {
     match key.kind() {
-        KeyKind::Task(id) if id != tenure_core::task::ANY => Some(id),
+        KeyKind::Task(id) if id != tenure_tasks::ANY => Some(id),
         _ => None,
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::task::flow::{
+use tenure_core::{Event, EventKind, HolderId, Key, Mode, Token};
+use tenure_tasks::flow::{
     existing, may_move, ring_all_seekers, ring_waiters, vacate, wake_seekers,
 };
-use tenure_core::task::lines::{ImportStep as _, as_stored};
-use tenure_core::task::sections::may_delete;
-use tenure_core::task::step::{section_key, task_key};
-use tenure_core::task::{
-    DeletedSection, DeletedTask, Edit, NewTask, check_description, check_title,
+use tenure_tasks::lines::{ImportStep as _, as_stored};
+use tenure_tasks::sections::may_delete;
+use tenure_tasks::step::{section_key, task_key};
+use tenure_tasks::{
+    DeletedSection, DeletedTask, Edit, NewTask, Section, Status, Task, TaskError,
+    check_description, check_title,
 };
-use tenure_core::{Event, EventKind, HolderId, Key, Mode, Section, Status, Task, TaskError, Token};
 
 use super::entries::ALL;
 use super::records::{DeletedRecord, TaskRecord};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
-use tenure_core::task::Section;
-use tenure_core::{ErrorKind, Key, StoreError, Task, TaskError, Token};
+use tenure_core::{ErrorKind, Key, StoreError, Token};
+use tenure_tasks::{Section, Task, TaskError};
 
 use super::records::{SectionRecord, TaskRecord};
 use crate::layout::Layout;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::task::find::{CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, only};
-use tenure_core::task::lines::ExchangeLine;
-use tenure_core::task::{SectionSummary, TaskQuery};
-use tenure_core::{Section, Status, StoreError, Task, TaskError};
+use tenure_core::StoreError;
+use tenure_tasks::find::{CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, only};
+use tenure_tasks::lines::ExchangeLine;
+use tenure_tasks::{Section, SectionSummary, Status, Task, TaskError, TaskQuery};
 
 use super::edit::count;
 use super::entries::{ALL, parsed};

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tenure_core::task::lines::as_stored;
-use tenure_core::task::{Cause, Past, Section, Status, Task};
 use tenure_core::{Evidence, HolderId, Priority, Token};
+use tenure_tasks::lines::as_stored;
+use tenure_tasks::{Cause, Past, Section, Status, Task};
 
 use crate::layout::Layout;
 use crate::origin::is_zero;

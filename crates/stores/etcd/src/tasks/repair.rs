@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use tenure_core::task::flow::wake_seekers;
-use tenure_core::task::lines::as_stored;
 use tenure_core::text::flat;
-use tenure_core::{Repaired, StoreError, TaskError};
+use tenure_core::{Repaired, StoreError};
+use tenure_tasks::TaskError;
+use tenure_tasks::flow::wake_seekers;
+use tenure_tasks::lines::as_stored;
 
 use super::entries::{ALL, task_record};
 use super::records::{Ready, SectionRecord, TaskGuard, TaskRecord};

@@ -4,13 +4,11 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use tenure_core::engine::Ended;
-use tenure_core::task::flow::{lost_after_grant, superseded};
-use tenure_core::task::lines::{ImportStep, as_stored, check_name};
-use tenure_core::task::step::{Candidate, ReadyPart, any_task, task_key};
-use tenure_core::task::{TaskStep, check_id};
-use tenure_core::{
-    EventKind, Evidence, HolderId, Key, KeyKind, Section, StoreError, Task, TaskError,
-};
+use tenure_core::{EventKind, Evidence, HolderId, Key, KeyKind, StoreError};
+use tenure_tasks::flow::{lost_after_grant, superseded};
+use tenure_tasks::lines::{ImportStep, as_stored, check_name};
+use tenure_tasks::step::{Candidate, ReadyPart, any_task, task_key};
+use tenure_tasks::{Section, Task, TaskError, TaskStep, check_id};
 
 use super::entries::ALL;
 use super::records::{Ready, SectionRecord, TaskRecord};
@@ -27,7 +25,7 @@ impl EtcdStep<'_> {
     pub(crate) fn task_granted(&mut self, id: &str, runner: &HolderId) -> Result<(), TaskError> {
         let token = self.token();
         self.modify(id, |task| {
-            let is_open = task.status == tenure_core::Status::InProgress;
+            let is_open = task.status == tenure_tasks::Status::InProgress;
             let unfinished = task.runner.clone().filter(|_| is_open);
             let lost = std::mem::take(&mut task.lost);
             task.lost = lost_after_grant(unfinished.as_ref(), lost, runner);

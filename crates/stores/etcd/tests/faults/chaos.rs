@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_core::task::{TaskQuery, TaskStore};
 use tenure_core::{HistoryQuery, Records};
+use tenure_tasks::{TaskQuery, TaskStore};
 use tenure_testkit::limit::within_limit;
 use tenure_testkit::{Chance, Etcd, Process, Proxy, scaled, soon};
 

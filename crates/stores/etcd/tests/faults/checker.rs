@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-use tenure_core::{Event, EventKind, Status, Task};
+use tenure_core::{Event, EventKind};
+use tenure_tasks::{Status, Task};
 use tenure_testkit::history;
 
 use super::client::{Line, When};

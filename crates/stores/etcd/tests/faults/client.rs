@@ -7,12 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::task::{Change, Edit, Proof, TaskStore};
-use tenure_core::{
-    Acquired, ErrorKind, Lease, Records, Released, Renewed, Status, Store, StoreError, TaskError,
-};
+use tenure_core::{Acquired, ErrorKind, Lease, Records, Released, Renewed, Store, StoreError};
 use tenure_etcd::{Comparison, EtcdOptions, EtcdStore};
 use tenure_host::clock::since_boot;
+use tenure_tasks::{Change, Edit, Proof, Status, TaskError, TaskStore};
 use tenure_testkit::task_battery::{new_task, runner};
 use tenure_testkit::{Ask, Chance, process, soon};
 

@@ -1,11 +1,10 @@
 //! Records that were removed or damaged by hand.
 
-use tenure_core::task::{Change, Edit, NewTask, Proof, TaskQuery, TaskStore};
 use tenure_core::{
-    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Released, Renewed, Status, Store, Task,
-    TaskError, Verdict,
+    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Released, Renewed, Store, Verdict,
 };
 use tenure_etcd::{EtcdStore, Repair};
+use tenure_tasks::{Change, Edit, NewTask, Proof, Status, Task, TaskError, TaskQuery, TaskStore};
 use tenure_testkit::task_battery::{new_task, runner};
 use tenure_testkit::{Ask, Etcd, soon};
 

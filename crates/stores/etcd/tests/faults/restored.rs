@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use tenure_core::task::TaskStore;
 use tenure_core::{ErrorKind, Fenced, Key, Mode, Records, Store, StoreError, Token};
 use tenure_etcd::{Comparison, EtcdOptions, EtcdStore, MemoryFolder, Repair};
+use tenure_tasks::TaskStore;
 use tenure_testkit::limit::within_limit;
 use tenure_testkit::task_battery::new_task;
 use tenure_testkit::{Ask, Etcd, soon};

@@ -2,10 +2,12 @@
 
 use rusqlite::{OptionalExtension, params};
 use tenure_core::engine::Look as _;
-use tenure_core::task::step::{section_key, task_key};
-use tenure_core::task::{self, DeletedSection, Edit, NewTask, flow, lines, sections};
-use tenure_core::{Event, EventKind, HolderId, Mode, Section, Task, TaskError, Token};
+use tenure_core::{Event, EventKind, HolderId, Mode, Token};
 use tenure_host::random_uuid;
+use tenure_tasks::step::{section_key, task_key};
+use tenure_tasks::{
+    DeletedSection, Edit, NewTask, Section, Task, TaskError, flow, lines, sections,
+};
 
 use super::find;
 use crate::history;
@@ -23,7 +25,7 @@ impl WriteTransaction<'_> {
         name: &str,
     ) -> Result<Section, TransactionError> {
         lines::check_name(name)?;
-        task::check_id("id of the section", id)?;
+        tenure_tasks::check_id("id of the section", id)?;
         let db = self.reader.db;
         let taken = db
             .prepare_cached(
@@ -48,10 +50,10 @@ impl WriteTransaction<'_> {
     }
 
     pub(super) fn add_task(&mut self, new: &NewTask) -> Result<Task, TransactionError> {
-        task::check_title(&new.title)?;
+        tenure_tasks::check_title(&new.title)?;
         new.description
             .as_deref()
-            .map_or(Ok(()), task::check_description)?;
+            .map_or(Ok(()), tenure_tasks::check_description)?;
         if let Some(section) = &new.section {
             find::section_by_id(self.reader.db, section)?;
         }
@@ -99,11 +101,11 @@ impl WriteTransaction<'_> {
     pub(super) fn edit_task(&mut self, id: &str, edit: &Edit) -> Result<Task, TransactionError> {
         let before = self.task(id)?;
         if let Some(title) = &edit.title {
-            task::check_title(title)?;
+            tenure_tasks::check_title(title)?;
             self.set(id, "UPDATE tasks SET title = ?2 WHERE id = ?1", title)?;
         }
         if let Some(description) = &edit.description {
-            task::check_description(description)?;
+            tenure_tasks::check_description(description)?;
             let sql = "UPDATE tasks SET description = nullif(?2, '') WHERE id = ?1";
             self.set(id, sql, description)?;
         }

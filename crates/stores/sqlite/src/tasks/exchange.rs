@@ -1,8 +1,8 @@
-//! Import and export: one JSON object a line. The lines and their rules are in `tenure_core::task::lines`.
+//! Import and export: one JSON object a line. The lines and their rules are in `tenure_tasks::lines`.
 
 use rusqlite::Connection;
-use tenure_core::task::ImportSummary;
-use tenure_core::task::lines::{self, ExchangeLine};
+use tenure_tasks::ImportSummary;
+use tenure_tasks::lines::{self, ExchangeLine};
 
 use super::find;
 use super::rows::{self, select_task};

@@ -2,11 +2,9 @@
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-use tenure_core::task::find::{
-    CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, find_task, only,
-};
-use tenure_core::task::{SectionSummary, TaskQuery};
-use tenure_core::{Moment, Section, Status, Task, TaskError};
+use tenure_core::Moment;
+use tenure_tasks::find::{CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, find_task, only};
+use tenure_tasks::{Section, SectionSummary, Status, Task, TaskError, TaskQuery};
 
 use super::rows::{self, select_task};
 use crate::rows::text;

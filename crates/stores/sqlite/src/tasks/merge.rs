@@ -14,10 +14,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
-use tenure_core::task::step::{section_key, task_key};
-use tenure_core::task::{MergeSummary, Replica, SectionCopy, TaskCopy, flow};
-use tenure_core::{Key, Section, Status};
+use tenure_core::Key;
 use tenure_host::random_uuid;
+use tenure_tasks::step::{section_key, task_key};
+use tenure_tasks::{MergeSummary, Replica, Section, SectionCopy, Status, TaskCopy, flow};
 
 use super::find;
 use super::rows::by_id;

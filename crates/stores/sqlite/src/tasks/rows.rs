@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tenure_core::task::check_id;
-use tenure_core::task::flow::lost_after_grant;
-use tenure_core::{HolderId, Priority, Section, Status, Task, Token};
+use tenure_core::{HolderId, Priority, Token};
+use tenure_tasks::check_id;
+use tenure_tasks::flow::lost_after_grant;
+use tenure_tasks::{Section, Status, Task};
 
 use crate::lock_tables::instant;
 use crate::rows::{number, optional_text, text, unsigned};

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row};
-use tenure_core::Status;
-use tenure_core::task::{
-    self, Cause, Past, Progress, Replica, SectionCopy, Stamped, SyncState, TaskCopy, check,
+use tenure_tasks::{
+    Cause, Past, Progress, Replica, SectionCopy, Stamped, Status, SyncState, TaskCopy, check,
 };
 
 use crate::lock_tables::instant;
@@ -118,13 +117,17 @@ pub(super) fn add_to(replica: &mut Replica, db: &Connection, id: &str) -> rusqli
 /// The id of a task, unless another program wrote one that no clone could read: such a task stays here.
 fn shared_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
     let id = row.get_ref(column)?.as_str().unwrap_or_default();
-    Ok(task::check_id("id", id).is_ok().then(|| id.to_owned()))
+    Ok(tenure_tasks::check_id("id", id)
+        .is_ok()
+        .then(|| id.to_owned()))
 }
 
 /// The name of a section; the same.
 fn shared_name(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
     let name = row.get_ref(column)?.as_str().unwrap_or_default();
-    Ok(task::check_title(name).is_ok().then(|| name.to_owned()))
+    Ok(tenure_tasks::check_title(name)
+        .is_ok()
+        .then(|| name.to_owned()))
 }
 
 type Edges = BTreeMap<String, Stamped<bool>>;

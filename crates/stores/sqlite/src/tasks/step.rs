@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use rusqlite::{Row, params};
-use tenure_core::task::lines::ImportStep;
-use tenure_core::task::step::{Candidate, ReadyPart};
-use tenure_core::task::{self, TaskStep};
-use tenure_core::{Evidence, HolderId, Key, Section, Task, TaskError};
+use tenure_core::{Evidence, HolderId, Key};
 use tenure_host::random_uuid;
+use tenure_tasks::lines::ImportStep;
+use tenure_tasks::step::{Candidate, ReadyPart};
+use tenure_tasks::{Section, Task, TaskError, TaskStep};
 
 use super::{find, rows};
 use crate::history;
@@ -242,6 +242,6 @@ impl WriteTransaction<'_> {
 
     /// Wakes the runners that look for any task, after a change that may have made some ready.
     pub(super) fn wake_seekers(&mut self) -> Result<(), TransactionError> {
-        task::flow::wake_seekers(self)
+        tenure_tasks::flow::wake_seekers(self)
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{NewTask, Progress, Proof, Runner, Stamped, TaskCopy, TaskStore as _};
-use tenure_core::{Acquired, Binding, Holder, HolderId, Lease, Patience, Priority, Status};
+use tenure_core::{Acquired, Binding, Holder, HolderId, Lease, Patience, Priority};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::{NewTask, Progress, Proof, Runner, Stamped, Status, TaskCopy, TaskStore as _};
 use tenure_testkit::soon;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{Change, Edit, NewTask, Proof, Runner, Started, TaskStore as _};
-use tenure_core::{
-    Acquired, Binding, Holder, HolderId, Key, Patience, Priority, Records, Status, Store, TaskError,
-};
+use tenure_core::{Acquired, Binding, Holder, HolderId, Key, Patience, Priority, Records, Store};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_tasks::{
+    Change, Edit, NewTask, Proof, Runner, Started, Status, TaskError, TaskStore as _,
+};
 use tenure_testkit::FakeClock;
 use tenure_testkit::soon;
 

@@ -20,9 +20,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
+use tenure_core::graph::Graph;
 
 use super::Status;
-use crate::graph::Graph;
 
 /// A value, and when it was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl SectionCopy {
 /// The shared state of a project's tasks.
 ///
 /// ```
-/// use tenure_core::task::{Progress, Replica, Stamped, Status, TaskCopy};
+/// use tenure_tasks::{Progress, Replica, Stamped, Status, TaskCopy};
 ///
 /// let at = |second| jiff::Timestamp::from_second(second).unwrap();
 /// let task = TaskCopy {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use proptest::prelude::*;
-use tenure_core::task::{
+use tenure_core::{Binding, Doubt, Evidence, Holder, HolderId, Lease, Mode, Token, Verdict};
+use tenure_tasks::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, TaskState, backoff, key_of, may_change,
 };
-use tenure_core::{Binding, Doubt, Evidence, Holder, HolderId, Lease, Mode, Token, Verdict};
 
 fn name(number: u8) -> HolderId {
     HolderId::parse(format!("runner {number}")).unwrap()

@@ -1,4 +1,4 @@
-//! [`Task`] and [`Section`], and the rules for working on them.
+//! Tasks and sections, and the rules for working on them. Pure, as the core: no I/O, no threads, no clock.
 //!
 //! A runner works on a task under two leases, one for the task and one for its section. It takes both
 //! or neither. The holder of a section may take its tasks one after another; other runners wait for
@@ -36,6 +36,11 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tenure_core::claim::Priority;
+use tenure_core::holder::HolderId;
+use tenure_core::key::{BadName, Key};
+use tenure_core::lease::Token;
+pub use tenure_core::store::{Shortage, Withdrawal};
 
 pub use self::check::{check_description, check_id, check_title, tidy};
 pub use self::error::{BadLine, TaskError};
@@ -47,12 +52,7 @@ pub use self::step::TaskStep;
 pub use self::store::{
     DeletedSection, DeletedTask, ImportSummary, MergeSummary, SectionSummary, SyncState, TaskStore,
 };
-pub use self::work::{Change, Changed, Runner, Shortage, Started};
-use crate::claim::Priority;
-use crate::holder::HolderId;
-use crate::key::{BadName, Key};
-use crate::lease::Token;
-pub use crate::store::Withdrawal;
+pub use self::work::{Change, Changed, Runner, Started};
 
 /// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

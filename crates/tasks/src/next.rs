@@ -8,22 +8,22 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use tenure_core::claim::Patience;
+use tenure_core::cycle::{Cycle, Wait};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
+use tenure_core::engine::{self, KeyDecision};
+use tenure_core::holder::Holder;
+use tenure_core::key::Key;
+use tenure_core::lease::Lease;
+use tenure_core::queue::{Presence, Waiter};
+use tenure_core::store::{Acquired, QueuePosition, Reason};
+use tenure_core::verdict::Verdict;
 
 use super::check::check_id;
 use super::flow::{begin, decide_key};
 use super::sections::{has_ended, leave_idle_sections};
 use super::step::{Candidate, ReadyPart, TaskStep, any_task, task_key};
 use super::{LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Started, Task};
-use crate::claim::Patience;
-use crate::cycle::{Cycle, Wait};
-use crate::decide::{self, ClaimTicket, Decision, View};
-use crate::engine::{self, KeyDecision};
-use crate::holder::Holder;
-use crate::key::Key;
-use crate::lease::Lease;
-use crate::queue::{Presence, Waiter};
-use crate::store::{Acquired, QueuePosition, Reason};
-use crate::verdict::Verdict;
 
 /// How many ready tasks are walked in order before the sections are looked at instead.
 const WALK: usize = 256;

@@ -1,8 +1,9 @@
 //! Why a verb on a task or section failed: [`TaskError`].
 
+use tenure_core::error::StoreError;
+use tenure_core::lease::Lease;
+
 use super::{Section, Task};
-use crate::error::StoreError;
-use crate::lease::Lease;
 
 /// A line of an import that can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

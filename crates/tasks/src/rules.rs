@@ -1,11 +1,11 @@
-//! The rules for working on tasks. Like those of [`crate::decide`], they are pure.
+//! The rules for working on tasks. Like those of [`tenure_core::decide`], they are pure.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::holder::HolderId;
-use crate::lease::{Lease, Token};
-use crate::verdict::Verdict;
+use tenure_core::holder::HolderId;
+use tenure_core::lease::{Lease, Token};
+use tenure_core::verdict::Verdict;
 
 /// How a caller proves that it may change a task.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,16 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use tenure_core::claim::Patience;
+use tenure_core::decide::{self, ClaimTicket, Decision};
+use tenure_core::engine::{self, Ended, KeyDecision, Then};
+use tenure_core::error::{ErrorKind, StoreError};
+use tenure_core::holder::HolderId;
+use tenure_core::key::{Key, KeyKind};
+use tenure_core::lease::{Lease, Token};
+use tenure_core::queue::{Presence, Ticket};
+use tenure_core::store::{Acquired, Granted, Reason};
+use tenure_core::verdict::{Evidence, Verdict};
 
 use super::sections::{ended_with_its_task, leave_section, leave_section_by_name, prolong};
 use super::step::{TaskStep, any_task, keys_of, task_key};
@@ -10,16 +20,6 @@ use super::{
     ANY, Change, Changed, Permission, Proof, Runner, Started, Status, Task, TaskError, TaskState,
     Withdrawal, backoff, may_change, tidy,
 };
-use crate::claim::Patience;
-use crate::decide::{self, ClaimTicket, Decision};
-use crate::engine::{self, Ended, KeyDecision, Then};
-use crate::error::{ErrorKind, StoreError};
-use crate::holder::HolderId;
-use crate::key::{Key, KeyKind};
-use crate::lease::{Lease, Token};
-use crate::queue::{Presence, Ticket};
-use crate::store::{Acquired, Granted, Reason};
-use crate::verdict::{Evidence, Verdict};
 
 /// More failed attempts are not counted.
 const MOST_ATTEMPTS: u64 = 1_000_000;

@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
+use tenure_core::holder::{Holder, HolderId};
+use tenure_core::lease::{Lease, Token};
+use tenure_core::store::{Acquired, Store, Withdrawal};
 
 use super::{
     Change, Changed, Edit, NewTask, Past, Proof, Replica, Runner, Section, Started, Task,
     TaskError, TaskQuery,
 };
-use crate::holder::{Holder, HolderId};
-use crate::lease::{Lease, Token};
-use crate::store::{Acquired, Store, Withdrawal};
 
 /// A store that holds tasks as well as leases.
 ///
@@ -75,11 +75,11 @@ pub trait TaskStore: Store {
     fn task_history(&self, id: &str, by: Instant) -> Result<Vec<Past>, TaskError>;
 
     /// Begins a task: takes the leases of its section and of itself, or neither. A busy answer to
-    /// [`crate::Patience::Queue`] leaves a ticket.
+    /// [`tenure_core::Patience::Queue`] leaves a ticket.
     fn start(&self, id: &str, runner: &Runner, by: Instant)
     -> Result<Acquired<Started>, TaskError>;
 
-    /// Begins the best ready task. If there is none, [`crate::Patience::Queue`] leaves a ticket.
+    /// Begins the best ready task. If there is none, [`tenure_core::Patience::Queue`] leaves a ticket.
     fn next(&self, runner: &Runner, by: Instant) -> Result<Acquired<Started>, TaskError>;
 
     /// Drops or parks every ticket that the runner took while it waited for a task (`None`: for any

@@ -7,15 +7,15 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tenure_core::claim::Priority;
+use tenure_core::graph::Graph;
+use tenure_core::lease::Token;
 
 use super::flow::{existing, may_move, ring_all_seekers, superseded};
 use super::{
     BadLine, ImportSummary, Section, Status, Task, TaskError, TaskStep, check_description,
     check_id, check_title, tidy,
 };
-use crate::claim::Priority;
-use crate::graph::Graph;
-use crate::lease::Token;
 
 /// How many failed attempts a line may give.
 const MOST_ATTEMPTS: u64 = 1_000_000;

@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
+use tenure_core::engine::Step;
+use tenure_core::error::{ErrorKind, StoreError};
+use tenure_core::holder::HolderId;
+use tenure_core::key::{BadName, Key};
+use tenure_core::verdict::Evidence;
 
 use super::{ANY, Section, Task, TaskError, key_of};
-use crate::engine::Step;
-use crate::error::{ErrorKind, StoreError};
-use crate::holder::HolderId;
-use crate::key::{BadName, Key};
-use crate::verdict::Evidence;
 
 /// One atomic step of a store that holds tasks as well as leases.
 ///

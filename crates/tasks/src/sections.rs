@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use tenure_core::claim::Claim;
+use tenure_core::decide::{self, View};
+use tenure_core::engine::{self, Put};
+use tenure_core::holder::{Binding, Holder, HolderId};
+use tenure_core::key::Key;
+use tenure_core::lease::{Lease, Token};
+use tenure_core::verdict::{Doubt, Evidence, Liveness, Verdict};
+
 use super::flow::{lease_of, set_free};
 use super::step::{TaskStep, section_key, task_key};
 use super::{Change, Section, Status, Task, TaskError};
-use crate::claim::Claim;
-use crate::decide::{self, View};
-use crate::engine::{self, Put};
-use crate::holder::{Binding, Holder, HolderId};
-use crate::key::Key;
-use crate::lease::{Lease, Token};
-use crate::verdict::{Doubt, Evidence, Liveness, Verdict};
 
 /// A section's lease ends with the work in it. If the leases of all tasks that its holder had in
 /// progress there have expired, or their holder is dead, this returns the section's lease as one

@@ -1,7 +1,8 @@
 //! Which texts and ids can be used.
 
+use tenure_core::key::Key;
+
 use super::{ANY, TaskError};
-use crate::key::Key;
 
 /// The longest title, in bytes.
 pub const MAX_TITLE: usize = 500;

@@ -2,33 +2,14 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use tenure_core::claim::{Claim, Patience, Priority};
+use tenure_core::holder::{Binding, Holder};
+use tenure_core::key::{Key, KeyKind};
+use tenure_core::lease::{Lease, Token};
+use tenure_core::mode::Mode;
+use tenure_core::store::Reason;
 
 use super::{Status, Task};
-use crate::claim::{Claim, Patience, Priority};
-use crate::holder::{Binding, Holder};
-use crate::key::{Key, KeyKind};
-use crate::lease::{Lease, Token};
-use crate::mode::Mode;
-use crate::store::Reason;
-
-/// Why there is no task to take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shortage {
-    /// Some are ready, but other runners hold them or their sections, or are first in the queue.
-    Locked,
-    /// Some failed and will be retried.
-    Later {
-        /// When the first of them will be.
-        at: Timestamp,
-    },
-    /// The remaining tasks depend on tasks that no runner works on.
-    Blocked,
-    /// The only ready tasks are ones that the runner leaves to others ([`Runner::leaves`]).
-    LeftToOthers,
-    /// No open task is left.
-    NothingLeft,
-}
 
 /// A program that works on tasks.
 #[derive(Debug, Clone)]
