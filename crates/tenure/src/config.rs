@@ -10,14 +10,15 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `settings` | the table of all settings: key, default, bounds, description |
+//! | `settings` | every setting: its field, key, default, accepted values and description |
+//! | `value` | the types of settings: how a text is read |
 //! | `load` | reads the layers, with the feature `config` |
 //! | `release` | when an agent's session gives a file back: `guard.release` |
 //! | `size` | sizes as people write them: `512KB` |
 //!
 //! # Invariants
 //!
-//! 1. The table in `settings` defines every setting. Environment variables, bounds, defaults,
+//! 1. `settings` defines every setting. Environment variables, bounds, defaults,
 //!    descriptions and the detection of unknown keys follow from it.
 //! 2. Nothing that is ours is ignored. An unknown key and an invalid value are errors that name the
 //!    location and what is accepted, even if a later layer overrides the setting: a misspelt
@@ -36,20 +37,24 @@ mod load;
 mod release;
 mod settings;
 mod size;
+mod value;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 #[cfg(feature = "config")]
 pub use load::{ConfigError, Location, Problem, near_misses};
 pub use release::Release;
 use settings::{DEFINITIONS, Definition};
+pub use settings::{
+    DaemonSettings, GuardSettings, HistorySettings, LockingSettings, RunSettings, StoreSettings,
+    SyncSettings,
+};
 
 use crate::open::StoreUrl;
 
 /// The settings in effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
     /// The store that commands use.
@@ -77,86 +82,6 @@ struct Set {
     /// As written.
     value: String,
     source: Source,
-}
-
-/// The store that commands use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StoreSettings {
-    /// The text of `store.url`; [`Config::store_url`] gives its meaning.
-    url: String,
-}
-
-/// How long leases and waits last.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockingSettings {
-    /// How long a task's lease lasts unless it is renewed.
-    pub task_timeout: Duration,
-    /// How long a section's lease lasts unless it is renewed.
-    pub section_timeout: Duration,
-    /// How long to wait for a key that is held.
-    pub wait_timeout: Duration,
-    /// How often a waiter polls when nothing wakes it up.
-    pub poll_interval: Duration,
-    /// How long the lease of `tenure run` lasts unless it is renewed.
-    pub run_timeout: Duration,
-    /// How long a disconnected waiter keeps its queue position.
-    pub queue_grace: Duration,
-}
-
-/// How much history is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HistorySettings {
-    /// How long events are kept.
-    pub max_age: Duration,
-    /// How many events are kept.
-    pub max_events: u64,
-}
-
-/// How `tenure run` treats its command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RunSettings {
-    /// How long the command has between SIGTERM and SIGKILL when its lease is lost.
-    pub kill_grace: Duration,
-}
-
-/// How the daemon works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DaemonSettings {
-    /// How long it sleeps between two cycles when nothing wakes it up.
-    pub interval: Duration,
-    /// How large its log may become before a new file is started, in bytes.
-    pub log_max_size: u64,
-    /// Whether commands that change tasks start it if it is not running.
-    pub autostart: bool,
-}
-
-/// How tasks are shared.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SyncSettings {
-    /// Whether tasks are shared through git.
-    pub enabled: bool,
-    /// The remotes that tasks are shared with: `auto`, `none`, or names that commas separate.
-    pub remote: String,
-    /// The ref on the remotes that holds the tasks.
-    pub reference: String,
-}
-
-/// How path reservations are enforced, in git and in the hooks of coding agents.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct GuardSettings {
-    /// Whether a guard that can't do its work refuses, and whether git's `--no-verify` is no way around it.
-    pub strict: bool,
-    /// Whether a path may only be changed by a holder that has reserved it.
-    pub require: bool,
-    /// The text of `guard.release`; [`GuardSettings::release`] gives its meaning.
-    release_text: String,
 }
 
 /// One setting in effect.
@@ -237,50 +162,6 @@ impl Config {
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        // Placeholders: every field gets its value from the table below.
-        let mut config = Self {
-            store: StoreSettings { url: String::new() },
-            locking: LockingSettings {
-                task_timeout: Duration::ZERO,
-                section_timeout: Duration::ZERO,
-                wait_timeout: Duration::ZERO,
-                poll_interval: Duration::ZERO,
-                run_timeout: Duration::ZERO,
-                queue_grace: Duration::ZERO,
-            },
-            history: HistorySettings {
-                max_age: Duration::ZERO,
-                max_events: 0,
-            },
-            run: RunSettings {
-                kill_grace: Duration::ZERO,
-            },
-            daemon: DaemonSettings {
-                interval: Duration::ZERO,
-                log_max_size: 0,
-                autostart: false,
-            },
-            sync: SyncSettings {
-                enabled: false,
-                remote: String::new(),
-                reference: String::new(),
-            },
-            guard: GuardSettings {
-                strict: false,
-                require: false,
-                release_text: String::new(),
-            },
-            set: Vec::new(),
-        };
-        for definition in DEFINITIONS {
-            definition.store_default(&mut config);
-        }
-        config
-    }
-}
-
 impl Setting {
     fn new(definition: &Definition, set: Option<&Set>) -> Self {
         Self {
@@ -289,7 +170,7 @@ impl Setting {
             value: set.map_or_else(|| definition.default.to_owned(), |set| set.value.clone()),
             default: definition.default,
             accepted: definition.accepted(),
-            description: definition.description,
+            description: definition.description(),
             source: set.map_or(Source::Default, |set| set.source.clone()),
         }
     }

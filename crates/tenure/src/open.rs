@@ -29,7 +29,6 @@ use crate::tasks::AnyTask;
 use crate::wire::StoreRepairJson;
 
 pub use etcd_url::EtcdUrl;
-#[cfg(feature = "config")]
 pub(crate) use etcd_url::without_login;
 
 /// The address of a store.

@@ -5,7 +5,6 @@
 //! | `file` | reads one configuration file, if it exists |
 //! | `yaml` | the settings that a file's YAML makes; `yaml::node` reads it with `serde-saphyr` |
 //! | `environment` | the settings that environment variables make |
-//! | `value` | checks the text of a setting and stores its value |
 //! | `unknown`, `suggest` | errors for unknown keys, with the key that was probably meant |
 //! | `strict` | whether the guard is strict although the settings can't be read |
 //! | `error` | [`ConfigError`]: a location and a problem |
@@ -16,7 +15,6 @@ mod file;
 mod strict;
 mod suggest;
 mod unknown;
-mod value;
 mod yaml;
 
 use std::ffi::OsString;
@@ -28,6 +26,9 @@ use crate::open::{StoreUrl, without_login};
 pub use environment::near_misses;
 use error::shortened;
 pub use error::{ConfigError, Location, Problem};
+
+/// In bytes. No value needs more, and messages repeat the value.
+const LONGEST_VALUE: usize = 1000;
 
 /// A setting made by a file or the environment, before its value is checked.
 struct Assignment {
@@ -120,16 +121,28 @@ impl Config {
     }
 }
 
+impl Definition {
+    /// Checks a value and stores it in its field, or says why it is refused.
+    fn store(&self, text: &str, config: &mut Config) -> Result<(), String> {
+        let read = if text.len() > LONGEST_VALUE {
+            Err(format!("{} bytes are too long", text.len()))
+        } else {
+            (self.read)(text, config)
+        };
+        read.map_err(|why| format!("{why}; accepted is {}", self.accepted()))
+    }
+}
+
 /// The sections, in the order of the table.
 fn sections() -> Vec<&'static str> {
-    let mut sections: Vec<_> = DEFINITIONS.iter().map(Definition::section).collect();
+    let mut sections: Vec<_> = DEFINITIONS.iter().map(|d| d.section).collect();
     sections.dedup();
     sections
 }
 
 /// The settings of one section.
 fn of_section(section: &str) -> impl Iterator<Item = &'static Definition> {
-    DEFINITIONS.iter().filter(move |d| d.section() == section)
+    DEFINITIONS.iter().filter(move |d| d.section == section)
 }
 
 #[cfg(test)]

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use super::GuardSettings;
+use super::value::Text;
 use crate::duration;
 
-/// In words, for messages.
-pub(super) const ACCEPTED: &str = "auto, session, commit, a quiet time from 1m to 30d, or commit and a quiet time: \
-     commit, 10m";
+/// The texts of `guard.release`.
+pub(super) const ACCEPTED: Text = Text {
+    words: "auto, session, commit, a quiet time from 1m to 30d, or commit and a quiet time: commit, 10m",
+    is_accepted: |text| parse(text).is_some(),
+};
 
 const SHORTEST_QUIET: Duration = Duration::from_secs(60);
 const LONGEST_QUIET: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -43,11 +46,6 @@ impl GuardSettings {
             Some(Meaning::Auto) | None => SHARED_TREE,
         }
     }
-}
-
-/// Whether the text can be used.
-pub(super) fn is_accepted(text: &str) -> bool {
-    parse(text).is_some()
 }
 
 /// What a text means.

@@ -1,264 +1,166 @@
-//! The table of settings: the one place where a setting is defined.
+//! Every setting: the one place where a setting is defined.
 //!
-//! To add a setting, add a field to one of the structs of [`config`](super) and a row here.
+//! To add a setting, add a field here. Its comment describes the setting to people, too.
 
 use std::time::Duration;
 
+use super::value::{Number, Text, Value};
 use super::{Config, release, size};
 use crate::duration;
 use crate::open::StoreUrl;
 
-/// One row of the table.
+/// What is known of a setting besides its type.
 pub(super) struct Definition {
-    /// `section.key`, as written in the files.
+    pub(super) section: &'static str,
+    /// The key inside its section.
+    pub(super) name: &'static str,
+    /// `section.name`, as messages call it.
     pub(super) key: &'static str,
-    pub(super) description: &'static str,
-    /// As a person would write it. A test compares it with the value in `kind`.
+    /// As a person would write it.
     pub(super) default: &'static str,
-    pub(super) kind: Kind,
+    description: &'static str,
+    accepted: fn() -> String,
+    #[cfg_attr(
+        not(feature = "config"),
+        expect(dead_code, reason = "only files and variables set it")
+    )]
+    pub(super) read: fn(&str, &mut Config) -> Result<(), String>,
 }
 
-/// Which values a setting accepts, and the field of [`Config`] that receives them.
-pub(super) enum Kind {
-    Time {
-        default: Duration,
-        least: Duration,
-        most: Duration,
-        field: fn(&mut Config) -> &mut Duration,
-    },
-    Count {
-        default: u64,
-        least: u64,
-        most: u64,
-        field: fn(&mut Config) -> &mut u64,
-    },
-    Size {
-        default: u64,
-        least: u64,
-        most: u64,
-        field: fn(&mut Config) -> &mut u64,
-    },
-    Flag {
-        default: bool,
-        field: fn(&mut Config) -> &mut bool,
-    },
-    Text {
-        default: &'static str,
-        /// In words.
-        accepted: &'static str,
-        #[cfg_attr(
-            not(feature = "config"),
-            expect(dead_code, reason = "only files and variables set it")
-        )]
-        is_accepted: fn(&str) -> bool,
-        field: fn(&mut Config) -> &mut String,
-    },
+/// Declares the struct of each section, and a [`Definition`] for each of its fields: `"name in files" => field: type =
+/// default, accepted values`.
+macro_rules! settings {
+    ($(
+        $(#[$section_doc:meta])+
+        $section:ident: $Section:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $name:literal => $vis:vis $field:ident: $type:ty = $default:literal, $accepted:expr;
+            )+
+        }
+    )+) => {
+        $(
+            $(#[$section_doc])+
+            #[derive(Debug, Clone, PartialEq, Eq)]
+            #[non_exhaustive]
+            pub struct $Section {
+                $($(#[doc = $doc])+ $vis $field: $type,)+
+            }
+
+            impl Default for $Section {
+                fn default() -> Self {
+                    // A test reads every default.
+                    Self {
+                        $($field: Value::read($default, &$accepted).unwrap_or_default(),)+
+                    }
+                }
+            }
+        )+
+
+        pub(super) const DEFINITIONS: &[Definition] = &[$($(
+            Definition {
+                section: stringify!($section),
+                name: $name,
+                key: concat!(stringify!($section), ".", $name),
+                default: $default,
+                description: concat!($($doc),+),
+                accepted: || <$type>::accepted(&$accepted),
+                read: |text, config| {
+                    config.$section.$field = Value::read(text, &$accepted)?;
+                    Ok(())
+                },
+            },
+        )+)+];
+    };
 }
 
-pub(super) const DEFINITIONS: &[Definition] = &[
-    Definition {
-        key: STORE,
-        description: "The store that commands use: the project's own, or an etcd cluster",
-        default: OWN_STORE,
-        kind: Kind::Text {
-            default: OWN_STORE,
-            accepted: "own, or the address of an etcd cluster without a password: \
-                       etcd://[USER@]HOST:2379/PREFIX, with ?password-file=FILE for the password",
-            is_accepted: is_store,
-            field: |config| &mut config.store.url,
-        },
-    },
-    Definition {
-        key: "locking.taskTimeout",
-        description: "How long a task's lease lasts unless it is renewed",
-        default: "60m",
-        kind: Kind::Time {
-            default: minutes(60),
-            least: SHORTEST_LEASE,
-            most: LONGEST_LEASE,
-            field: |config| &mut config.locking.task_timeout,
-        },
-    },
-    Definition {
-        key: "locking.sectionTimeout",
-        description: "How long a section's lease lasts unless it is renewed",
-        default: "120m",
-        kind: Kind::Time {
-            default: minutes(120),
-            least: SHORTEST_LEASE,
-            most: LONGEST_LEASE,
-            field: |config| &mut config.locking.section_timeout,
-        },
-    },
-    Definition {
-        key: "locking.waitTimeout",
-        description: "How long to wait for a key that is held",
-        default: "30m",
-        kind: Kind::Time {
-            default: minutes(30),
-            least: Duration::ZERO,
-            most: days(30),
-            field: |config| &mut config.locking.wait_timeout,
-        },
-    },
-    Definition {
-        key: "locking.pollInterval",
-        description: "How often a waiter polls when nothing wakes it up",
-        default: "5s",
-        kind: Kind::Time {
-            default: Duration::from_secs(5),
-            least: Duration::from_millis(10),
-            most: minutes(60),
-            field: |config| &mut config.locking.poll_interval,
-        },
-    },
-    Definition {
-        key: "locking.runTimeout",
-        description: "How long the lease of `tenure run` lasts; it is renewed every third of it",
-        default: "5m",
-        kind: Kind::Time {
-            default: minutes(5),
-            least: SHORTEST_LEASE,
-            most: LONGEST_LEASE,
-            field: |config| &mut config.locking.run_timeout,
-        },
-    },
-    Definition {
-        key: "locking.queueGrace",
-        description: "How long a disconnected waiter keeps its queue position",
-        default: "10m",
-        kind: Kind::Time {
-            default: minutes(10),
-            least: Duration::ZERO,
-            most: days(7),
-            field: |config| &mut config.locking.queue_grace,
-        },
-    },
-    Definition {
-        key: "history.maxAge",
-        description: "How long events stay in the history",
-        default: "90d",
-        kind: Kind::Time {
-            default: days(90),
-            least: minutes(60),
-            most: duration::LONGEST,
-            field: |config| &mut config.history.max_age,
-        },
-    },
-    Definition {
-        key: "history.maxEvents",
-        description: "How many events stay in the history",
-        default: "200000",
-        kind: Kind::Count {
-            default: 200_000,
-            least: 100,
-            most: 100_000_000,
-            field: |config| &mut config.history.max_events,
-        },
-    },
-    Definition {
-        key: "run.killGrace",
-        description: "How long a command has between SIGTERM and SIGKILL when its lease is lost",
-        default: "10s",
-        kind: Kind::Time {
-            default: Duration::from_secs(10),
-            least: Duration::ZERO,
-            most: minutes(60),
-            field: |config| &mut config.run.kill_grace,
-        },
-    },
-    Definition {
-        key: "daemon.interval",
-        description: "How long the daemon sleeps between two cycles when nothing wakes it up",
-        default: "1m",
-        kind: Kind::Time {
-            default: minutes(1),
-            least: Duration::from_secs(1),
-            most: days(1),
-            field: |config| &mut config.daemon.interval,
-        },
-    },
-    Definition {
-        key: "daemon.logMaxSize",
-        description: "How large the daemon's log may become before a new file is started",
-        default: "1MB",
-        kind: Kind::Size {
-            default: size::MB,
-            least: size::KB,
-            most: size::GB,
-            field: |config| &mut config.daemon.log_max_size,
-        },
-    },
-    Definition {
-        key: "daemon.autostart",
-        description: "Whether commands that change tasks start the daemon if it is not running",
-        default: "false",
-        kind: Kind::Flag {
-            default: false,
-            field: |config| &mut config.daemon.autostart,
-        },
-    },
-    Definition {
-        key: "sync.enabled",
-        description: "Whether the project's tasks are shared through git",
-        default: "true",
-        kind: Kind::Flag {
-            default: true,
-            field: |config| &mut config.sync.enabled,
-        },
-    },
-    Definition {
-        key: "sync.remote",
-        description: "The git remotes that tasks are shared with; auto is origin, or the only one there is",
-        default: "auto",
-        kind: Kind::Text {
-            default: "auto",
-            accepted: "auto, none, or names of remotes with commas between them",
-            is_accepted: is_remotes,
-            field: |config| &mut config.sync.remote,
-        },
-    },
-    Definition {
-        key: "sync.ref",
-        description: "The ref on the remotes that holds the tasks; refs/heads/NAME if a host refuses others",
-        default: "refs/tenure/tasks",
-        kind: Kind::Text {
-            default: "refs/tenure/tasks",
-            accepted: "the full name of a ref: refs/...",
-            is_accepted: is_ref,
-            field: |config| &mut config.sync.reference,
-        },
-    },
-    Definition {
-        key: "guard.strict",
-        description: "Whether the guard refuses when it can't check, and whether git commit --no-verify is checked, too",
-        default: "false",
-        kind: Kind::Flag {
-            default: false,
-            field: |config| &mut config.guard.strict,
-        },
-    },
-    Definition {
-        key: "guard.require",
-        description: "Whether a path may only be changed by a holder that has reserved it",
-        default: "false",
-        kind: Kind::Flag {
-            default: false,
-            field: |config| &mut config.guard.require,
-        },
-    },
-    Definition {
-        key: "guard.release",
-        description: "When an agent's session gives a file back before its end: at its commit, or after a quiet time",
-        default: "auto",
-        kind: Kind::Text {
-            default: "auto",
-            accepted: release::ACCEPTED,
-            is_accepted: release::is_accepted,
-            field: |config| &mut config.guard.release_text,
-        },
-    },
-];
+settings! {
+    /// The store that commands use.
+    store: StoreSettings {
+        /// The store that commands use: the project's own, or an etcd cluster.
+        // `Config::store_url` gives its meaning.
+        "url" => pub(super) url: String = "own", STORE_URL;
+    }
+
+    /// How long leases and waits last.
+    locking: LockingSettings {
+        /// How long a task's lease lasts unless it is renewed.
+        "taskTimeout" => pub task_timeout: Duration = "60m", SHORTEST_LEASE..=LONGEST_LEASE;
+        /// How long a section's lease lasts unless it is renewed.
+        "sectionTimeout" => pub section_timeout: Duration = "120m", SHORTEST_LEASE..=LONGEST_LEASE;
+        /// How long to wait for a key that is held.
+        "waitTimeout" => pub wait_timeout: Duration = "30m", Duration::ZERO..=days(30);
+        /// How often a waiter polls when nothing wakes it up.
+        "pollInterval" => pub poll_interval: Duration = "5s", Duration::from_millis(10)..=minutes(60);
+        /// How long the lease of `tenure run` lasts; it is renewed every third of it.
+        "runTimeout" => pub run_timeout: Duration = "5m", SHORTEST_LEASE..=LONGEST_LEASE;
+        /// How long a disconnected waiter keeps its queue position.
+        "queueGrace" => pub queue_grace: Duration = "10m", Duration::ZERO..=days(7);
+    }
+
+    /// How much history is kept.
+    history: HistorySettings {
+        /// How long events stay in the history.
+        "maxAge" => pub max_age: Duration = "90d", minutes(60)..=duration::LONGEST;
+        /// How many events stay in the history.
+        "maxEvents" => pub max_events: u64 = "200000", Number::Count(100..=100_000_000);
+    }
+
+    /// How `tenure run` treats its command.
+    run: RunSettings {
+        /// How long a command has between SIGTERM and SIGKILL when its lease is lost.
+        "killGrace" => pub kill_grace: Duration = "10s", Duration::ZERO..=minutes(60);
+    }
+
+    /// How the daemon works.
+    daemon: DaemonSettings {
+        /// How long the daemon sleeps between two cycles when nothing wakes it up.
+        "interval" => pub interval: Duration = "1m", Duration::from_secs(1)..=days(1);
+        /// How large the daemon's log may become before a new file is started.
+        "logMaxSize" => pub log_max_size: u64 = "1MB", Number::Size(size::KB..=size::GB);
+        /// Whether commands that change tasks start the daemon if it is not running.
+        "autostart" => pub autostart: bool = "false", ();
+    }
+
+    /// How tasks are shared.
+    sync: SyncSettings {
+        /// Whether the project's tasks are shared through git.
+        "enabled" => pub enabled: bool = "true", ();
+        /// The git remotes that tasks are shared with; auto is origin, or the only one there is.
+        "remote" => pub remote: String = "auto", REMOTES;
+        /// The ref on the remotes that holds the tasks; refs/heads/NAME if a host refuses others.
+        "ref" => pub reference: String = "refs/tenure/tasks", REF;
+    }
+
+    /// How path reservations are enforced, in git and in the hooks of coding agents.
+    guard: GuardSettings {
+        /// Whether the guard refuses when it can't check, and whether git commit --no-verify is
+        /// checked, too.
+        "strict" => pub strict: bool = "false", ();
+        /// Whether a path may only be changed by a holder that has reserved it.
+        "require" => pub require: bool = "false", ();
+        /// When an agent's session gives a file back before its end: at its commit, or after a
+        /// quiet time.
+        // `GuardSettings::release` gives its meaning.
+        "release" => pub(super) release_text: String = "auto", release::ACCEPTED;
+    }
+}
+
+const STORE_URL: Text = Text {
+    words: "own, or the address of an etcd cluster without a password: \
+            etcd://[USER@]HOST:2379/PREFIX, with ?password-file=FILE for the password",
+    is_accepted: is_store,
+};
+
+const REMOTES: Text = Text {
+    words: "auto, none, or names of remotes with commas between them",
+    is_accepted: is_remotes,
+};
+
+const REF: Text = Text {
+    words: "the full name of a ref: refs/...",
+    is_accepted: is_ref,
+};
 
 /// The value of `store.url` that stands for the project's own store.
 pub(super) const OWN_STORE: &str = "own";
@@ -316,25 +218,14 @@ pub(super) const STORE_VARIABLE: &str = "TENURE_STORE";
 pub(super) const ENV_PREFIX: &str = "TENURE_";
 
 impl Definition {
-    pub(super) fn section(&self) -> &'static str {
-        self.key
-            .split_once('.')
-            .map_or(self.key, |(section, _)| section)
-    }
-
-    /// The key inside its section.
-    pub(super) fn name(&self) -> &'static str {
-        self.key.split_once('.').map_or(self.key, |(_, name)| name)
-    }
-
     /// `locking.taskTimeout` becomes `TENURE_LOCKING_TASK_TIMEOUT`. The store has a shorter one, which the command reads
     /// itself: it may name any store, by a path that is not UTF-8 or an address with a password.
     pub(super) fn env(&self) -> String {
         if self.key == STORE {
             return STORE_VARIABLE.to_owned();
         }
-        let mut env = section_env(self.section());
-        for c in self.name().chars() {
+        let mut env = section_env(self.section);
+        for c in self.name.chars() {
             if c.is_ascii_uppercase() {
                 env.push('_');
             }
@@ -343,34 +234,14 @@ impl Definition {
         env
     }
 
-    /// The values that the setting accepts, in words.
-    pub(super) fn accepted(&self) -> String {
-        match &self.kind {
-            Kind::Time { least, most, .. } => format!(
-                "a duration from {} to {}",
-                duration::format(*least),
-                duration::format(*most)
-            ),
-            Kind::Count { least, most, .. } => format!("a whole number from {least} to {most}"),
-            Kind::Size { least, most, .. } => format!(
-                "a size from {} to {}",
-                size::format(*least),
-                size::format(*most)
-            ),
-            Kind::Flag { .. } => "true or false".to_owned(),
-            Kind::Text { accepted, .. } => (*accepted).to_owned(),
-        }
+    /// What it controls, as a phrase.
+    pub(super) fn description(&self) -> &'static str {
+        self.description.trim_start().trim_end_matches('.')
     }
 
-    pub(super) fn store_default(&self, config: &mut Config) {
-        match &self.kind {
-            Kind::Time { default, field, .. } => *field(config) = *default,
-            Kind::Count { default, field, .. } | Kind::Size { default, field, .. } => {
-                *field(config) = *default;
-            }
-            Kind::Flag { default, field } => *field(config) = *default,
-            Kind::Text { default, field, .. } => (*default).clone_into(field(config)),
-        }
+    /// The values that the setting accepts, in words.
+    pub(super) fn accepted(&self) -> String {
+        (self.accepted)()
     }
 }
 
@@ -382,25 +253,6 @@ pub(super) fn section_env(section: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_two_settings_share_a_field() {
-        let mut config = Config::default();
-        let mut fields: Vec<usize> = DEFINITIONS
-            .iter()
-            .map(|definition| match &definition.kind {
-                Kind::Time { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
-                Kind::Count { field, .. } | Kind::Size { field, .. } => {
-                    std::ptr::from_mut(field(&mut config)).addr()
-                }
-                Kind::Flag { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
-                Kind::Text { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
-            })
-            .collect();
-        fields.sort_unstable();
-        fields.dedup();
-        assert_eq!(fields.len(), DEFINITIONS.len());
-    }
 
     #[test]
     fn the_name_of_a_variable_follows_from_the_key() {
@@ -456,7 +308,7 @@ mod tests {
                 "the full name of a ref: refs/...",
                 "true or false",
                 "true or false",
-                release::ACCEPTED,
+                release::ACCEPTED.words,
             ]
         );
     }

@@ -4,11 +4,10 @@
 //! mean `KB`, `MB` and `GB`. Letter case and blanks before the unit do not matter.
 
 pub(super) const KB: u64 = 1000;
-pub(super) const MB: u64 = 1000 * KB;
+const MB: u64 = 1000 * KB;
 pub(super) const GB: u64 = 1000 * MB;
 
 /// Reads a size in bytes, or says why the text is not a size.
-#[cfg(feature = "config")]
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let bad = || {
         format!(
@@ -52,7 +51,6 @@ pub(super) fn format(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "config")]
     #[test]
     fn a_size_is_read_as_people_write_it() {
         for (text, bytes) in [
@@ -71,7 +69,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "config")]
     #[test]
     fn text_that_is_not_a_size_is_refused() {
         for text in ["", "MB", "-1", "1.5MB", "1 furlong", "1MBs", "é", "1é"] {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use super::super::value::Value;
 use super::super::{Config, paths};
 use super::file;
-use super::value::flag;
 
 /// The setting, and its environment variable.
 const KEY: &str = "guard.strict";
@@ -37,13 +37,13 @@ impl Config {
         }
         let given = std::env::var(VARIABLE).ok();
         given
-            .and_then(|text| flag(text.trim()).ok())
+            .and_then(|text| bool::read(text.trim(), &()).ok())
             .unwrap_or(strict)
     }
 }
 
 fn is_on(text: &str) -> bool {
-    flag(text) == Ok(true)
+    bool::read(text, &()) == Ok(true)
 }
 
 /// Whether a text says `strict: true` in any style of YAML or JSON, outside of comments.

@@ -1,9 +1,11 @@
 //! All layers together: precedence, provenance and messages.
 
 use std::fs;
+use std::time::Duration;
 
 use super::super::*;
 use super::*;
+use crate::duration;
 
 /// A home and a project, each of which may have a configuration file.
 struct Layers {
@@ -312,6 +314,74 @@ fn a_flag_and_a_size_are_refused_with_what_is_accepted() {
         ),
         "{error}"
     );
+}
+
+#[test]
+fn every_default_is_accepted() {
+    for definition in DEFINITIONS {
+        let mut config = Config::default();
+        assert_eq!(definition.store(definition.default, &mut config), Ok(()));
+        assert_eq!(config, Config::default(), "{}", definition.key);
+    }
+}
+
+#[test]
+fn every_bound_is_accepted_and_nothing_beyond_it() {
+    for definition in DEFINITIONS {
+        let accepted = definition.accepted();
+        let bounds = accepted
+            .split_once(" from ")
+            .and_then(|(kind, rest)| Some((kind, rest.split_once(" to ")?)));
+        let (inside, outside) = match bounds {
+            Some(("a duration", (least, most))) => {
+                let tick = Duration::from_millis(1);
+                let exact = |d: Duration| format!("{}ms", d.as_millis());
+                let [low, high] = [least, most].map(|text| duration::parse(text).unwrap());
+                let below = low.checked_sub(tick).map(exact);
+                (
+                    vec![least.to_owned(), most.to_owned()],
+                    vec![below.unwrap_or("-1ms".to_owned()), exact(high + tick)],
+                )
+            }
+            Some(("a whole number" | "a size", (least, most))) => {
+                let [low, high] = [least, most].map(|text| size::parse(text).unwrap());
+                (
+                    vec![least.to_owned(), most.to_owned()],
+                    vec![(low - 1).to_string(), (high + 1).to_string()],
+                )
+            }
+            _ if accepted == "true or false" => (
+                vec!["true".to_owned(), "false".to_owned()],
+                vec!["maybe".to_owned(), "2".to_owned()],
+            ),
+            _ => (
+                vec![definition.default.to_owned()],
+                vec!["a..b".to_owned(), "a b".to_owned(), "/".to_owned()],
+            ),
+        };
+        for text in inside {
+            let stored = definition.store(&text, &mut Config::default());
+            assert_eq!(stored, Ok(()), "{} = {text}", definition.key);
+        }
+        for text in outside {
+            let refused = definition.store(&text, &mut Config::default());
+            let why = refused.unwrap_err();
+            assert!(why.contains(&text), "{why}");
+            assert!(why.contains(&accepted), "{why}");
+        }
+    }
+}
+
+#[test]
+fn a_very_long_value_is_refused_without_repeating_it() {
+    for definition in DEFINITIONS {
+        let text = "9".repeat(60_000);
+        let why = definition.store(&text, &mut Config::default()).unwrap_err();
+        assert!(
+            why.starts_with("60000 bytes are too long; accepted is"),
+            "{why}"
+        );
+    }
 }
 
 #[test]

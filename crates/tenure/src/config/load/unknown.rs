@@ -18,7 +18,7 @@ pub(super) fn section(location: Location, key: &str) -> ConfigError {
 
 /// A key inside a section that is not one of its settings.
 pub(super) fn setting(location: Location, section: &str, key: &str) -> ConfigError {
-    let names = || of_section(section).map(Definition::name);
+    let names = || of_section(section).map(|d| d.name);
     let meant = nearest(key, names()).map(str::to_owned);
     let path = format!("{section}.{key}");
     unknown(
@@ -45,8 +45,8 @@ pub(super) fn variable(section: &str, name: String) -> Option<ConfigError> {
     // The prefix is the same in all names and would make all of them look close.
     let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
     let key = name.strip_prefix(&section_env(section)).unwrap_or(rest);
-    let meant = nearest(key, of_section(section).map(Definition::name))
-        .and_then(|known| of_section(section).find(|d| d.name() == known))
+    let meant = nearest(key, of_section(section).map(|d| d.name))
+        .and_then(|known| of_section(section).find(|d| d.name == known))
         .or_else(|| anywhere(key))
         .or_else(|| anywhere(rest))
         .map(Definition::env);
@@ -60,8 +60,7 @@ pub(super) fn command_variable(name: String, known: &[&str]) -> Option<ConfigErr
     let own = nearest(rest, known.iter().copied()).map(|known| format!("{ENV_PREFIX}{known}"));
     let part = letters_of(rest);
     let setting = || {
-        let contains =
-            |d: &&Definition| !part.is_empty() && d.name().to_lowercase().contains(&part);
+        let contains = |d: &&Definition| !part.is_empty() && d.name.to_lowercase().contains(&part);
         anywhere(rest).or_else(|| DEFINITIONS.iter().find(contains))
     };
     let meant = own.or_else(|| setting().map(Definition::env));
@@ -83,7 +82,7 @@ fn letters_of(name: &str) -> String {
 /// A setting of this name in any section, named with its section: keys are easily put one level
 /// too high, or written with the dots that messages show.
 fn with_section(key: &str) -> Option<String> {
-    anywhere(key).map(|d| format!("{} under {}", d.name(), d.section()))
+    anywhere(key).map(|d| format!("{} under {}", d.name, d.section))
 }
 
 fn anywhere(key: &str) -> Option<&'static Definition> {
@@ -91,7 +90,7 @@ fn anywhere(key: &str) -> Option<&'static Definition> {
         let name = nearest(key, DEFINITIONS.iter().map(name_of))?;
         DEFINITIONS.iter().find(|d| name_of(d) == name)
     };
-    meant(Definition::name).or_else(|| meant(|d| d.key))
+    meant(|d| d.name).or_else(|| meant(|d| d.key))
 }
 
 fn unknown<'a>(

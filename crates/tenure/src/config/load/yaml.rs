@@ -80,8 +80,8 @@ impl Reader<'_> {
         };
         let entries = self.entries(SHARED, &section.value)?;
         let mut found = Vec::new();
-        for definition in of_section(SHARED).filter(|d| DOCUMENTED.contains(&d.name())) {
-            let Some(entry) = entries.iter().find(named(definition.name())) else {
+        for definition in of_section(SHARED).filter(|d| DOCUMENTED.contains(&d.name)) {
+            let Some(entry) = entries.iter().find(named(definition.name)) else {
                 continue;
             };
             let value = match &entry.value.content {
@@ -116,7 +116,7 @@ impl Reader<'_> {
             if key == DESCRIPTION {
                 continue;
             }
-            let Some(definition) = of_section(section).find(|d| d.name() == key) else {
+            let Some(definition) = of_section(section).find(|d| d.name == key) else {
                 let location = self.location(entry.key.position);
                 return Err(unknown::setting(location, section, &key));
             };
