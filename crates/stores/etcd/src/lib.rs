@@ -8,6 +8,7 @@
 //! | `check` | [`check`]: examines a cluster |
 //! | `member_metrics` | what a member says of itself outside of etcd's API: its clock, its quota |
 //! | `cluster` | how its members are asked, and what their errors mean |
+//! | `guess` | what a step takes for granted instead of reading it |
 //! | `hindrance` | why a member can't be talked to, although it may run |
 //! | `driver` | what runs on the caller's thread, and what on a thread of its own |
 //! | `client`, `proto` | the connection to one member, and etcd's messages |
@@ -36,6 +37,7 @@ mod commit;
 mod comparison;
 mod driver;
 mod etcd_leases;
+mod guess;
 mod hindrance;
 mod history;
 mod layout;

@@ -4,7 +4,7 @@
 //! transaction writes all of it if the key's guard has not changed since; otherwise the step runs again on what is
 //! there now, which the failed transaction has read.
 //!
-//! A step often begins with a *guess*: that the key is as this process left it. The transaction compares everything
+//! A step often begins with a *guess* (`guess`): that the key is as this process left it. The transaction compares everything
 //! that the guess relies on. If it is right, the step costs one round trip; if not, no more than a read.
 //!
 //! # Invariants
@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 use tenure_core::engine::Look;
 use tenure_core::queue::TURN_LAPSE;
 use tenure_core::{
-    Binding, Doubt, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, Moment,
-    Presence, SessionId, StoreError, Token, Waiter,
+    Binding, Doubt, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, Moment, Presence,
+    SessionId, StoreError, Token, Waiter,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::liveness_lock::LockState;
@@ -41,10 +41,11 @@ use tenure_tasks::TaskError;
 
 use crate::client::Client;
 use crate::cluster::Failure;
+use crate::guess::Assumed;
 use crate::layout::Layout;
 use crate::proto::{Compare, KeyValue, RangeRequest};
 use crate::records::{KeyRecords, number};
-use crate::store::EtcdStore;
+use crate::store::{EtcdStore, lock};
 use crate::tasks::SeenTasks;
 
 pub(crate) use writes::{MOST_OPERATIONS, Write, Writes};
@@ -53,7 +54,7 @@ pub(crate) use writes::{MOST_OPERATIONS, Write, Writes};
 const AT_ONCE: usize = 100;
 
 /// At most so many comparisons.
-const MOST_COMPARES: usize = 120;
+pub(crate) const MOST_COMPARES: usize = 120;
 
 /// The sessions of how many waiters are read with the records of a key: those whose turn it may be.
 const FIRST_WAITERS: usize = 8;
@@ -119,15 +120,6 @@ pub(crate) enum Again {
     Crowded,
 }
 
-/// What a step assumes, because its transaction compares it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Assumed {
-    /// A session is there.
-    IsThere(String),
-    /// A holder does not wait.
-    NoWaits,
-}
-
 /// A step under way.
 pub struct EtcdStep<'a> {
     pub(crate) store: &'a EtcdStore,
@@ -139,11 +131,8 @@ pub struct EtcdStep<'a> {
     pub(crate) again: Option<Again>,
     /// The revision of the transaction, when the verb runs again for its answer.
     pub(crate) committed: Option<u64>,
-    /// Whether sessions that are not known count as there, and holders wait for nothing as far as is known, because the
-    /// transaction compares it.
-    pub(crate) assumes: bool,
-    /// What was assumed.
-    pub(crate) assumed: Vec<Assumed>,
+    /// What is assumed because the transaction compares it.
+    pub(crate) assumed: Assumed,
     /// What was found out about processes of this machine.
     probed: Vec<(Binding, Liveness)>,
     /// The name of the turn that this step has among steps on tasks, if it asked for one.
@@ -172,8 +161,8 @@ impl Drop for EtcdStep<'_> {
     /// What was begun in vain can be used by the next step.
     fn drop(&mut self) {
         if !self.writes.may_be_made {
-            let begun = self.writes.begun.drain(..);
-            self.store.put_back(begun.map(|(_, etcd_lease)| etcd_lease));
+            let begun = self.writes.begun.drain(..).map(|(_, one)| one);
+            lock(&self.store.etcd_leases).unused.extend(begun);
         }
     }
 }
@@ -194,8 +183,7 @@ impl<'a> EtcdStep<'a> {
             },
             again: None,
             committed: None,
-            assumes: false,
-            assumed: Vec::new(),
+            assumed: Assumed::default(),
             probed: Vec::new(),
             turn: None,
             attempts: 0,
@@ -231,10 +219,7 @@ impl<'a> EtcdStep<'a> {
         &mut self,
         mut ranges: Vec<RangeRequest>,
     ) -> Result<Vec<Vec<KeyValue>>, StoreError> {
-        if self.seen.guessed {
-            self.again = Some(Again::Guessed);
-            return Err(StoreError::new(ErrorKind::Contended, "nothing is known"));
-        }
+        self.refuse_guess()?;
         let revision = self.seen.revision;
         if revision == 0 {
             ranges.insert(0, RangeRequest::one(self.store.layout.version()));
@@ -267,7 +252,7 @@ impl<'a> EtcdStep<'a> {
     /// The records of a key, with what this step has written.
     pub(crate) fn records(&mut self, key: &Key) -> Result<&KeyRecords, StoreError> {
         self.read_keys(std::slice::from_ref(key))?;
-        if !self.assumes {
+        if !self.may_assume(0) {
             self.read_sessions(self.waiters(Some(key)))?;
         }
         if self.writes.after.contains_key(key) {
@@ -323,35 +308,20 @@ impl<'a> EtcdStep<'a> {
 
     /// Whether a session has ended, as far as the cluster knows. One that can't be read has not.
     fn has_ended(&mut self, name: &str) -> bool {
-        let session = self.store.layout.session(name);
-        if self.may_assume(1) && !self.seen.sessions.contains_key(name) {
-            self.seen.sessions.insert(name.to_owned(), true);
-            self.assumed.push(Assumed::IsThere(name.to_owned()));
-            self.writes.compares.push(Compare::present(session));
+        if self.assume_session(name) {
             return false;
         }
         if self.read_sessions([name.to_owned()]).is_err() {
             return false;
         }
         let ended = self.seen.sessions.get(name) == Some(&false);
+        let session = self.store.layout.session(name);
         self.compare_guess(if ended {
             Compare::missing(session)
         } else {
             Compare::present(session)
         });
         ended
-    }
-
-    /// Whether something may be assumed that costs so many comparisons.
-    fn may_assume(&self, compares: usize) -> bool {
-        self.assumes && self.writes.compares.len() + compares <= MOST_COMPARES
-    }
-
-    /// Makes the transaction depend on something that was guessed.
-    fn compare_guess(&mut self, compare: Compare) {
-        if self.seen.guessed && !self.writes.compares.contains(&compare) {
-            self.writes.compares.push(compare);
-        }
     }
 
     fn is_own(&self, binding: &Binding) -> bool {

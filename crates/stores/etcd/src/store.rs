@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::engine::{EngineStore, Sweep, inspect, reap};
 use tenure_core::{
-    Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Holder, Key,
-    KeyKind, LivenessId, Moment, Records, Revision, Snapshot, StoreError, Waited, Watched,
+    Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Key, KeyKind,
+    LivenessId, Moment, Records, Revision, Snapshot, StoreError, Waited, Watched,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
@@ -19,6 +19,7 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::cluster::{Cluster, Failure, now, remaining};
 use crate::etcd_leases::{EtcdLease, EtcdLeases};
+use crate::guess::{Assumed, Near};
 use crate::history::Extent;
 use crate::layout::{Layout, Record, encoded};
 use crate::let_pass::LetPass;
@@ -28,7 +29,7 @@ use crate::proto::RangeRequest;
 use crate::read::whole;
 use crate::records::KeyRecords;
 use crate::session::{Session, seconds};
-use crate::step::{Again, Assumed, EtcdStep, Seen, first_waiters, is_of_tasks};
+use crate::step::{Again, EtcdStep, Seen};
 use crate::tasks::Turn;
 
 /// How a store is set up.
@@ -46,6 +47,8 @@ pub struct EtcdOptions {
     pub queue_grace: Duration,
     /// Whether every verb that writes is refused.
     pub read_only: bool,
+    /// Whether a step takes for granted what its transaction compares: mostly one round trip instead of two.
+    pub guesses: bool,
     /// Where this machine may remember the cluster between two commands, in order of preference.
     pub memory: Vec<MemoryFolder>,
 }
@@ -59,6 +62,7 @@ impl Default for EtcdOptions {
             history_age: Duration::from_secs(30 * 24 * 3600),
             queue_grace: Duration::from_secs(600),
             read_only: false,
+            guesses: true,
             memory: Vec::new(),
         }
     }
@@ -71,11 +75,10 @@ pub struct EtcdStore {
     pub(crate) presence: LocalPresence,
     pub(crate) options: EtcdOptions,
     session: Mutex<Option<Arc<Session>>>,
-    etcd_leases: Mutex<EtcdLeases>,
+    pub(crate) etcd_leases: Mutex<EtcdLeases>,
     /// The records of the keys that this process used last, as it left or read them.
     pub(crate) known: Mutex<HashMap<Key, Known>>,
-    /// For lists of keys by their prefix: a key behind the first ones.
-    pub(crate) near: Mutex<HashMap<String, Vec<u8>>>,
+    pub(crate) near: Mutex<Near>,
     pub(crate) tokens: Mutex<Tokens>,
     pub(crate) let_pass: Mutex<LetPass>,
 }
@@ -84,13 +87,10 @@ pub struct EtcdStore {
 pub(crate) struct Known {
     pub(crate) records: KeyRecords,
     /// Whether the sessions of waiters were there.
-    sessions: HashMap<String, bool>,
+    pub(crate) sessions: HashMap<String, bool>,
     /// When, on the boot clock.
-    since: Duration,
+    pub(crate) since: Duration,
 }
-
-/// Other processes may use a key all the time: what was known of it longer ago is not worth a guess.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// How many keys are remembered.
 const MOST_KNOWN: usize = 1000;
@@ -163,18 +163,20 @@ impl EtcdStore {
         ttl: Duration,
         by: Instant,
     ) -> Result<EtcdLease, StoreError> {
-        if let Some(spare) = lock(&self.etcd_leases).take_spare(ttl) {
-            return Ok(spare);
+        if self.options.guesses
+            && let Some(fresh) = lock(&self.etcd_leases).take_fresh(ttl)
+        {
+            return Ok(fresh);
         }
         self.recall_tokens();
         let (asked, seconds) = (since_boot(), seconds(ttl));
-        let stale = lock(&self.etcd_leases).take_stale();
+        let unused = lock(&self.etcd_leases).take_unused();
         let grant = move |client: Client| {
-            let stale = stale.clone();
+            let unused = unused.clone();
             async move {
-                if !stale.is_empty() {
+                if !unused.is_empty() {
                     // Beside the request, so that nobody waits for it.
-                    tokio::spawn(revoke(client.clone(), stale));
+                    tokio::spawn(revoke(client.clone(), unused));
                 }
                 client.grant(seconds).await
             }
@@ -188,54 +190,10 @@ impl EtcdStore {
         })
     }
 
-    /// These were begun for a step that was not carried out.
-    pub(crate) fn put_back(&self, etcd_leases: impl IntoIterator<Item = EtcdLease>) {
-        let mut all = lock(&self.etcd_leases);
-        for one in etcd_leases {
-            all.put_back(one);
-        }
-    }
-
     fn revision(&self, etcd: i64) -> Revision {
         let etcd = u64::try_from(etcd).unwrap_or_default();
         let wake_ups = u64::from(self.presence.generation()) & ((1 << WAKE_UP_BITS) - 1);
         Revision(etcd << WAKE_UP_BITS | wake_ups)
-    }
-
-    /// That a key is as this process left it, unless that is too long ago.
-    fn guess(&self, key: &Key) -> Seen {
-        let known = lock(&self.known);
-        let (records, sessions) = match known.get(key) {
-            None => Default::default(),
-            Some(one) if self.may_be_current(one) => (one.records.clone(), one.sessions.clone()),
-            Some(_) => return Seen::default(),
-        };
-        Seen {
-            guessed: true,
-            keys: HashMap::from([(key.clone(), records)]),
-            sessions,
-            ..Seen::default()
-        }
-    }
-
-    /// Whether a key may still be as it was. A process that waits for it is woken because it is not.
-    fn may_be_current(&self, known: &Known) -> bool {
-        let age = since_boot().saturating_sub(known.since);
-        let is_ours = |holder: &Holder| self.presence.is_us(holder);
-        let (leases, tickets) = (&known.records.leases, &known.records.tickets);
-        let mut waiters = tickets.iter().map(|one| &one.waiter.holder);
-        let mut leases = leases.iter().filter(|one| is_ours(&one.record.holder));
-        let is_alone = tickets.is_empty() && leases.clone().count() == known.records.leases.len();
-        (is_alone || age < FRESH && !waiters.any(is_ours))
-            && leases
-                .all(|one| known.records.alive.contains_key(&one.name) && age < one.record.ttl / 2)
-    }
-
-    /// The sessions of a key's first waiters, as this process saw them last.
-    pub(crate) fn known_waiters(&self, key: &Key) -> Vec<String> {
-        let known = lock(&self.known);
-        let records = known.get(key).map(|known| &known.records);
-        records.map(first_waiters).unwrap_or_default()
     }
 
     /// Remembers what a step left of the keys that it has read.
@@ -350,51 +308,28 @@ impl EtcdStore {
     ) -> Result<(T, Revision), TaskError> {
         let mut turn = None;
         let mut attempts = 0_u32;
-        let mut assumes = true;
+        let mut may_assume = self.options.guesses;
         loop {
             let since = since_boot();
             let mut step = EtcdStep::new(self, by, seen, request());
-            step.assumes = assumes && attempts < SURE;
+            step.assumed = Assumed::begin(may_assume, attempts);
             step.turn = turn.as_ref().map(Turn::name);
             step.gives_way = key.is_none();
             step.attempts = attempts;
-            let mut answer = match verb(&mut step) {
-                // A probe that could not be made does not fail the verb.
-                Ok(_) if step.again == Some(Again::Guessed) => {
-                    seen = Seen::default();
-                    continue;
-                }
-                Ok(answer) => answer,
+            let tried = verb(&mut step).and_then(|answer| Ok((answer, step.transaction(key)?)));
+            let (mut answer, transaction) = match tried {
+                Ok(tried) => tried,
                 Err(error) => {
                     self.prepare_again(&step, error, by)?;
                     seen = Seen::default();
                     continue;
                 }
             };
-            let transaction = match step.transaction(key) {
-                Ok(transaction) => transaction,
-                Err(error) => {
-                    self.prepare_again(&step, error.into(), by)?;
-                    seen = Seen::default();
-                    continue;
-                }
-            };
+            if let Some(begin_with) = step.unproven(transaction.is_some(), &mut may_assume) {
+                seen = begin_with;
+                continue;
+            }
             let Some(transaction) = transaction else {
-                if step.seen.guessed {
-                    seen = Seen::default();
-                    continue;
-                }
-                if !step.assumed.is_empty() {
-                    // Nothing is compared: what was assumed must be read.
-                    assumes = false;
-                    seen = std::mem::take(&mut step.seen);
-                    for assumed in &step.assumed {
-                        if let Assumed::IsThere(name) = assumed {
-                            seen.sessions.remove(name);
-                        }
-                    }
-                    continue;
-                }
                 self.remember(&step, step.seen.revision, since);
                 return Ok((answer, self.revision(step.seen.revision)));
             };
@@ -447,7 +382,7 @@ impl EtcdStore {
                     if key.is_none_or(|key| guard(&step.seen, key) == guard(&now, key)) {
                         // No other step was faster, as far as can be told: so what was assumed is wrong, or the
                         // session is gone.
-                        assumes &= key.is_none();
+                        may_assume &= key.is_none();
                         if let Some(session) = &*lock(&self.session) {
                             session.doubt();
                         }
@@ -547,10 +482,6 @@ impl EtcdStore {
     }
 }
 
-/// After so many attempts in vain, nothing is assumed any more, but read. Not earlier: an attempt that reads more is
-/// overtaken more often.
-const SURE: u32 = 10;
-
 /// How much time an attempt needs after one that was in vain.
 const LAST_CHANCE: Duration = Duration::from_millis(50);
 
@@ -610,12 +541,12 @@ impl Drop for EtcdStore {
         if let Some(session) = session {
             session.end(by);
         }
-        let spare = lock(&self.etcd_leases).take_all();
-        if !spare.is_empty() {
+        let unused = lock(&self.etcd_leases).take_unused();
+        if !unused.is_empty() {
             let revoke = |client: Client| {
-                let spare = spare.clone();
+                let unused = unused.clone();
                 async move {
-                    revoke(client, spare).await;
+                    revoke(client, unused).await;
                     Ok(())
                 }
             };
@@ -714,16 +645,7 @@ impl EngineStore for EtcdStore {
         by: Instant,
         mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
     ) -> Result<(T, Revision), StoreError> {
-        // The tasks have to be read in any case.
-        let of_tasks = keys.iter().any(|key| is_of_tasks(Some(key)));
-        let guesses = keys.iter().map(|key| self.guess(key));
-        let all = guesses.reduce(|mut all, guess| {
-            all.guessed &= guess.guessed;
-            all.keys.extend(guess.keys);
-            all
-        });
-        let seen = all.filter(|all| all.guessed && !of_tasks);
-        self.stepped(keys.first(), seen.unwrap_or_default(), by, |step| {
+        self.stepped(keys.first(), self.guess(keys), by, |step| {
             if keys.len() > 1 {
                 step.read_keys(keys)?;
             }

@@ -15,27 +15,52 @@ fn prepare(place: &Path, cluster: &Etcd) {
 }
 
 fn open(place: &Path) -> EtcdStore {
-    let address = fs::read_to_string(place.join("address")).unwrap();
-    let address = Address::parse(&address).unwrap();
-    EtcdStore::open(address, &place.join("live"), EtcdOptions::default()).unwrap()
+    open_with(place, EtcdOptions::default())
 }
 
-fn subject_in(prepare: fn(&Path)) -> Subject {
-    Subject::opened_by(|place| Box::new(open(place)))
-        .prepared_by(prepare)
-        .slower(20)
-        .shortest_ttl(Duration::from_secs(2))
+fn open_without_guesses(place: &Path) -> EtcdStore {
+    let options = EtcdOptions {
+        guesses: false,
+        ..EtcdOptions::default()
+    };
+    open_with(place, options)
+}
+
+fn open_with(place: &Path, options: EtcdOptions) -> EtcdStore {
+    let address = fs::read_to_string(place.join("address")).unwrap();
+    let address = Address::parse(&address).unwrap();
+    EtcdStore::open(address, &place.join("live"), options).unwrap()
+}
+
+fn slow(subject: Subject) -> Subject {
+    subject.slower(20).shortest_ttl(Duration::from_secs(2))
 }
 
 mod one {
     use super::*;
-    tenure_testkit::battery!(subject_in(|place| prepare(place, Etcd::shared())));
+    tenure_testkit::battery!(slow(
+        Subject::opened_by(|place| Box::new(open(place)))
+            .prepared_by(|place| prepare(place, Etcd::shared()))
+    ));
+}
+
+/// A step is right without what it guesses.
+mod one_without_guesses {
+    use super::*;
+    tenure_testkit::battery!(slow(
+        Subject::opened_by(|place| Box::new(open_without_guesses(place)))
+            .prepared_by(|place| prepare(place, Etcd::shared()))
+    ));
 }
 
 mod three {
     use super::*;
     tenure_testkit::battery!(
-        subject_in(|place| prepare(place, Etcd::shared_of_three())).slower(60)
+        slow(
+            Subject::opened_by(|place| Box::new(open(place)))
+                .prepared_by(|place| prepare(place, Etcd::shared_of_three()))
+        )
+        .slower(60)
     );
 }
 
@@ -43,6 +68,15 @@ mod tasks {
     use super::*;
     tenure_testkit::task_battery!(
         TaskSubject::opened_by(|place| Box::new(open(place)))
+            .prepared_by(|place| prepare(place, Etcd::shared()))
+            .without_clones()
+    );
+}
+
+mod tasks_without_guesses {
+    use super::*;
+    tenure_testkit::task_battery!(
+        TaskSubject::opened_by(|place| Box::new(open_without_guesses(place)))
             .prepared_by(|place| prepare(place, Etcd::shared()))
             .without_clones()
     );

@@ -9,7 +9,7 @@ use tenure_core::{
 };
 use tenure_tasks::{TaskError, flow, sections};
 
-use super::{Assumed, EtcdStep, MOST_COMPARES};
+use super::{EtcdStep, MOST_COMPARES};
 use crate::layout::Layout;
 use crate::proto::{Compare, KeyValue, RangeRequest};
 use crate::records::{KeyRecords, LeaseRecord, StoredLease, StoredTicket, json};
@@ -304,11 +304,7 @@ impl Step for EtcdStep<'_> {
             prefixes.push(layout.waits_of_grant(token));
         }
         let is_known = self.seen.waits.contains_key(&asked);
-        if self.seen.guessed || !is_known && self.may_assume(prefixes.len()) {
-            // Holders rarely wait.
-            let nothing = prefixes.into_iter().map(Compare::none_below);
-            self.writes.compares.extend(nothing);
-            self.assumed.push(Assumed::NoWaits);
+        if self.assume_no_waits(is_known, &prefixes) {
             return Ok(Vec::new());
         }
         if !is_known {

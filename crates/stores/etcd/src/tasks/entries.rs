@@ -7,12 +7,12 @@ use tenure_core::{ErrorKind, Key, StoreError, Token};
 use tenure_tasks::{Section, Task, TaskError};
 
 use super::records::{SectionRecord, TaskRecord};
+use crate::guess::AHEAD;
 use crate::layout::Layout;
 use crate::origin::REPAIR;
 use crate::proto::{KeyValue, RangeRequest};
 use crate::records::{KeyRecords, json, number};
 use crate::step::{EtcdStep, NOT_YET};
-use crate::store::lock;
 
 /// How many keys are read at once: a transaction has at most 128 operations.
 const AT_ONCE: usize = 100;
@@ -20,18 +20,8 @@ const AT_ONCE: usize = 100;
 /// How many records a page of a long list has.
 const PAGE: usize = 500;
 
-/// How many records are read of a list whose first ones are needed.
-const AHEAD: usize = 100;
-
 /// Without a limit.
 pub(super) const ALL: usize = usize::MAX;
-
-/// Where the first keys of a list are looked for.
-pub(super) struct FirstRange {
-    pub(super) request: RangeRequest,
-    /// A key behind the first ones, where the range ends.
-    near: Option<Vec<u8>>,
-}
 
 /// Understands a value.
 pub(super) fn parsed<T: DeserializeOwned>(name: &str, value: &[u8]) -> Result<T, StoreError> {
@@ -135,67 +125,6 @@ impl EtcdStep<'_> {
             list.pop_last();
         }
         Ok(list)
-    }
-
-    /// The range of the first keys below a prefix. etcd walks through a whole range even if it is asked for one key, so
-    /// the range ends where this process found enough before, if that is known.
-    pub(super) fn first_range(&self, prefix: &str, limit: usize) -> FirstRange {
-        let near = lock(&self.store.near).get(prefix).cloned();
-        let limit = if near.is_some() { limit } else { AHEAD };
-        let whole = RangeRequest::below(prefix.to_owned());
-        let request = RangeRequest {
-            range_end: near.clone().unwrap_or_else(|| whole.range_end.clone()),
-            limit: i64::try_from(limit).unwrap_or(i64::MAX),
-            ..whole
-        };
-        FirstRange { request, near }
-    }
-
-    /// What a range of the first keys has found, if it is enough.
-    pub(super) fn first_found(
-        &self,
-        prefix: &str,
-        limit: usize,
-        range: &FirstRange,
-        mut found: Vec<KeyValue>,
-    ) -> Result<Vec<KeyValue>, Vec<KeyValue>> {
-        if range.near.is_none() {
-            self.look_ahead(prefix, &found);
-        } else if found.len() < limit {
-            return Err(found);
-        }
-        found.truncate(limit);
-        Ok(found)
-    }
-
-    /// Remembers where the first keys end, after a read of as many as [`AHEAD`].
-    fn look_ahead(&self, prefix: &str, found: &[KeyValue]) {
-        let mut near = lock(&self.store.near);
-        match found.last() {
-            Some(last) if found.len() == AHEAD => near.insert(prefix.to_owned(), last.key.clone()),
-            _ => near.remove(prefix),
-        };
-    }
-
-    /// The first keys below a prefix. What is found does not depend on what is remembered.
-    fn read_first(&mut self, prefix: &str, limit: usize) -> Result<Vec<KeyValue>, StoreError> {
-        let range = self.first_range(prefix, limit);
-        let found = self.read(vec![range.request.clone()])?;
-        let found = found.into_iter().next().unwrap_or_default();
-        let mut found = match self.first_found(prefix, limit, &range, found) {
-            Ok(enough) => return Ok(enough),
-            Err(found) => found,
-        };
-        let rest = RangeRequest {
-            key: range.near.unwrap_or_default(),
-            limit: i64::try_from(AHEAD).unwrap_or(i64::MAX),
-            ..RangeRequest::below(prefix.to_owned())
-        };
-        let more = self.read(vec![rest])?.pop().unwrap_or_default();
-        self.look_ahead(prefix, &more);
-        found.extend(more);
-        found.truncate(limit);
-        Ok(found)
     }
 
     fn read_list(&mut self, prefix: &str, limit: usize) -> Result<Vec<KeyValue>, StoreError> {
