@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::layout;
+
 /// Where a cluster is, how to log in, and under which prefix the store is:
 /// `etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX][?ca=FILE&cert=FILE&key=FILE&password-file=FILE]`.
 ///
@@ -176,24 +178,7 @@ fn parameters(query: &str) -> Result<(Option<Tls>, Option<PathBuf>), BadAddress>
 
 /// Undoes percent-encoding.
 fn decoded(text: &str) -> Result<String, BadAddress> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || {
-                    let digit = char::from(rest.next()?).to_digit(16)?;
-                    u8::try_from(digit).ok()
-                };
-                let (high, low) = (digit(), digit());
-                high.zip(low)
-                    .map(|(high, low)| high * 16 + low)
-                    .ok_or(BadAddress::BadEncoding)?
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| BadAddress::BadEncoding)
+    layout::decoded(text).ok_or(BadAddress::BadEncoding)
 }
 
 /// Without user, password and files: it is shown in messages.

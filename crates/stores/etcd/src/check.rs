@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::member_metrics::MemberMetrics;
 use crate::memory::Memory;
 use crate::proto::{
-    AlarmResponse, Compare, Done, MemberListResponse, Op, PutRequest, RangeRequest, StatusResponse,
+    AlarmResponse, Compare, Done, MemberListResponse, RangeRequest, RequestOp, StatusResponse,
     TxnRequest,
 };
 
@@ -211,17 +211,8 @@ fn login(address: &Address) -> Option<Login> {
 /// permission for it all the same.
 fn try_to_write(cluster: &Arc<Cluster>) -> Result<(), Failure> {
     let key = Layout::new(&cluster.address().prefix).version();
-    let request = TxnRequest {
-        compare: vec![Compare::missing(key.clone()), Compare::present(key.clone())],
-        success: vec![
-            Op::Put(PutRequest {
-                key: key.into_bytes(),
-                ..PutRequest::default()
-            })
-            .into(),
-        ],
-        ..TxnRequest::default()
-    };
+    let never = [Compare::missing(key.clone()), Compare::present(key.clone())];
+    let request = TxnRequest::only_if(never, [RequestOp::put(key, "")]);
     let txn = |client: Client| {
         let request = request.clone();
         async move { client.txn(request).await }

@@ -21,13 +21,15 @@ use tonic_prost::ProstCodec;
 
 use crate::proto::{
     AuthenticateRequest, AuthenticateResponse, Done, KeyValue, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest, Op, RangeRequest, RangeResponse,
-    StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchOp, WatchRequest,
+    LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest, RangeRequest, RangeResponse,
+    RequestOp, StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchOp, WatchRequest,
     WatchResponse,
 };
 
 /// The largest answer that is read. A page of records is far smaller.
 const LARGEST: usize = 64 * 1024 * 1024;
+
+const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 /// What etcd says of a lease that has ended.
 pub(crate) const LEASE_NOT_FOUND: &str = "requested lease not found";
@@ -145,23 +147,26 @@ impl Client {
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
+        self.unary(path, self.request(message)).await
+    }
+
+    async fn unary<Q, A>(&self, path: &'static str, request: Request<Q>) -> Result<A, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
         let mut grpc = self.grpc.clone();
         until_ready(&mut grpc).await?;
         let codec = ProstCodec::<Q, A>::default();
         let path = PathAndQuery::from_static(path);
-        let answer = grpc.unary(self.request(message), path, codec).await?;
-        Ok(answer.into_inner())
+        Ok(grpc.unary(request, path, codec).await?.into_inner())
     }
 
     /// What the member says of itself, also one that has lost its leader.
     pub(crate) async fn status(&self) -> Result<StatusResponse, Status> {
-        let mut grpc = self.grpc.clone();
-        until_ready(&mut grpc).await?;
         let mut request = self.request(Done {});
         request.metadata_mut().remove("hasleader");
-        let path = PathAndQuery::from_static("/etcdserverpb.Maintenance/Status");
-        let codec = ProstCodec::<Done, StatusResponse>::default();
-        Ok(grpc.unary(request, path, codec).await?.into_inner())
+        self.unary(STATUS, request).await
     }
 
     /// Makes a transaction.
@@ -180,12 +185,8 @@ impl Client {
         ranges: Vec<RangeRequest>,
     ) -> Result<(Vec<Vec<KeyValue>>, i64), Status> {
         if ranges.len() > 1 && !self.reads_one_by_one().await? {
-            let ranges = ranges.into_iter().map(|range| Op::Range(range).into());
-            let request = TxnRequest {
-                success: ranges.collect(),
-                ..TxnRequest::default()
-            };
-            let answer = self.txn(request).await?;
+            let reads: Vec<_> = ranges.into_iter().map(RequestOp::read).collect();
+            let answer = self.txn(TxnRequest::always(reads)).await?;
             let revision = answer.revision();
             return Ok((answer.found().collect(), revision));
         }
@@ -206,9 +207,7 @@ impl Client {
     /// Whether the member must not be asked for several ranges at once. It is asked for its version once.
     pub(crate) async fn reads_one_by_one(&self) -> Result<bool, Status> {
         let ask = || async {
-            let status: StatusResponse = self
-                .call("/etcdserverpb.Maintenance/Status", Done {})
-                .await?;
+            let status: StatusResponse = self.call(STATUS, Done {}).await?;
             Ok(crashes(&status.version))
         };
         self.one_by_one.get_or_try_init(ask).await.copied()

@@ -7,7 +7,7 @@ use tenure_core::{ErrorKind, Key, StoreError};
 use crate::client::Client;
 use crate::cluster::{Failure, now};
 use crate::layout::VERSION;
-use crate::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, TxnRequest, TxnResponse};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use crate::records::KeyRecords;
 use crate::step::{EtcdStep, Seen, is_of_tasks};
 use crate::store::EtcdStore;
@@ -171,16 +171,8 @@ impl EtcdStore {
     /// Makes the store, or what an older tenure did not make of it. Another process may do the same at the same time.
     pub(crate) fn write_version(&self, by: Instant) -> Result<(), StoreError> {
         let key = self.layout.version();
-        let put = Op::Put(PutRequest {
-            key: key.clone().into_bytes(),
-            value: VERSION.to_string().into_bytes(),
-            lease: 0,
-        });
-        let request = TxnRequest {
-            compare: vec![Compare::missing(key)],
-            success: vec![put.into()],
-            failure: Vec::new(),
-        };
+        let put = RequestOp::put(key.clone(), VERSION.to_string());
+        let request = TxnRequest::only_if([Compare::missing(key)], [put]);
         let answer = self.txn(request, by)?;
         self.answered_with(answer.header.as_ref());
         self.write_origin(answer.succeeded, by)

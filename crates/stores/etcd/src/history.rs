@@ -7,12 +7,10 @@ use tenure_core::{Event, HistoryQuery, Repaired, StoreError};
 
 use crate::client::Client;
 use crate::cluster::Failure;
-use crate::proto::{
-    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, TxnRequest,
-};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::read::whole;
 use crate::records::EventRecord;
-use crate::repair::{SHOWN, delete};
+use crate::repair::SHOWN;
 use crate::store::EtcdStore;
 
 impl EtcdStore {
@@ -62,11 +60,8 @@ impl EtcdStore {
                 continue;
             };
             let name = kv.name().to_owned();
-            let request = TxnRequest {
-                compare: vec![Compare::unchanged(name.clone(), kv.mod_revision)],
-                success: vec![delete(name)],
-                failure: Vec::new(),
-            };
+            let unchanged = Compare::unchanged(name.clone(), kv.mod_revision);
+            let request = TxnRequest::only_if([unchanged], [RequestOp::delete(name)]);
             if self.txn(request, by)?.succeeded {
                 let was = String::from_utf8_lossy(&kv.value);
                 let was: String = was.chars().take(SHOWN).collect();
@@ -104,33 +99,18 @@ impl EtcdStore {
         let oldest = self.options.clock.now().wall - self.options.history_age;
         let mut end = self.layout.event(oldest, "", 0).into_bytes();
         if count > most {
-            let oldest = RangeRequest {
-                limit: count - most + 1,
-                keys_only: true,
-                ..self.events_from(begin.clone())
-            };
-            let (oldest, _) = self.page(oldest, by)?;
+            let oldest = self.events_from(begin.clone()).keys_only();
+            let (oldest, _) = self.page(oldest.limited(count - most + 1), by)?;
             end = end.max(oldest.into_iter().last().unwrap_or_default().key);
         }
         if end <= begin {
             return Ok(());
         }
-        let delete = Op::Delete(DeleteRangeRequest {
-            key: begin,
-            range_end: end.clone(),
-        });
-        let put = Op::Put(PutRequest {
-            key: begins.clone().into_bytes(),
-            value: end,
-            lease: 0,
-        });
+        let delete = RequestOp::delete_range(begin, end.clone());
+        let put = RequestOp::put(begins.clone(), end);
         // If another process was faster, this one has nothing left to do.
-        let request = TxnRequest {
-            compare: vec![Compare::unchanged(begins, mark.mod_revision)],
-            success: vec![delete.into(), put.into()],
-            failure: Vec::new(),
-        };
-        self.txn(request, by)?;
+        let unchanged = Compare::unchanged(begins, mark.mod_revision);
+        self.txn(TxnRequest::only_if([unchanged], [delete, put]), by)?;
         Ok(())
     }
 

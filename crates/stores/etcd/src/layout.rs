@@ -237,7 +237,7 @@ pub(crate) fn encoded(text: &str) -> String {
 }
 
 /// Undoes [`encoded`].
-fn decoded(text: &str) -> Option<String> {
+pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

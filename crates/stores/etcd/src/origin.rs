@@ -29,8 +29,8 @@ use tenure_core::{ErrorKind, StoreError};
 
 use crate::client::Client;
 use crate::cluster::Failure;
-use crate::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, ResponseHeader, TxnRequest};
-use crate::records::{json, number};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, ResponseHeader, TxnRequest};
+use crate::records::{json, number, parsed};
 use crate::store::{EtcdStore, lock};
 
 /// How far the tokens are raised above the highest that is known. No cluster changes so often between a backup and its
@@ -151,7 +151,7 @@ impl EtcdStore {
 
     /// The record was read.
     pub(crate) fn read_origin(&self, found: Option<&KeyValue>) -> Result<(), StoreError> {
-        let read = found.map(parsed).transpose()?;
+        let read = found.map(|kv| parsed(kv.name(), &kv.value)).transpose()?;
         lock(&self.tokens).read = read;
         Ok(())
     }
@@ -235,15 +235,13 @@ impl EtcdStore {
     ) -> Result<bool, StoreError> {
         let name = self.layout.origin();
         let is_read = lock(&self.tokens).read.is_some();
-        let request = TxnRequest {
-            compare: vec![if is_read {
-                Compare::value(name.clone(), json(before))
-            } else {
-                Compare::missing(name.clone())
-            }],
-            success: vec![put_origin(name, after).into()],
-            failure: Vec::new(),
+        let same = if is_read {
+            Compare::value(name.clone(), json(before))
+        } else {
+            Compare::missing(name.clone())
         };
+        let put = RequestOp::put(name, json(after));
+        let request = TxnRequest::only_if([same], [put]);
         Ok(self.txn(request, by)?.succeeded)
     }
 
@@ -254,29 +252,18 @@ impl EtcdStore {
         let origin = {
             let tokens = lock(&self.tokens);
             let cluster = tokens.answered.cluster.clone();
-            let raised = if is_new {
-                let fresh = Origin {
-                    cluster: cluster.clone(),
-                    raised: 0,
-                };
-                let (highest, height) = (tokens.highest(&fresh), tokens.height(&fresh));
-                if highest > height {
-                    highest - height + RAISE
-                } else {
-                    0
-                }
+            let fresh = Origin { cluster, raised: 0 };
+            let (highest, height) = (tokens.highest(&fresh), tokens.height(&fresh));
+            let raised = if is_new && highest > height {
+                highest - height + RAISE
             } else {
                 0
             };
-            Origin { cluster, raised }
+            Origin { raised, ..fresh }
         };
         let name = self.layout.origin();
-        let request = TxnRequest {
-            compare: vec![Compare::missing(name.clone())],
-            success: vec![put_origin(name, &origin).into()],
-            failure: Vec::new(),
-        };
-        self.txn(request, by)?;
+        let put = RequestOp::put(name.clone(), json(&origin));
+        self.txn(TxnRequest::only_if([Compare::missing(name)], [put]), by)?;
         Ok(())
     }
 
@@ -327,12 +314,8 @@ impl EtcdStore {
             let raised = highest.saturating_sub(tokens.answered.revision);
             (Origin { raised, ..origin }, highest)
         };
-        let put = put_origin(self.layout.origin(), &after);
-        let request = TxnRequest {
-            success: vec![put.into()],
-            ..TxnRequest::default()
-        };
-        self.txn(request, by)?;
+        let put = RequestOp::put(self.layout.origin(), json(&after));
+        self.txn(TxnRequest::always([put]), by)?;
         lock(&self.tokens).read = Some(after);
         Ok(highest)
     }
@@ -393,24 +376,4 @@ impl Marks {
             self.seen.remove(&lowest);
         }
     }
-}
-
-fn parsed(kv: &KeyValue) -> Result<Origin, StoreError> {
-    serde_json::from_slice(&kv.value).map_err(|error| {
-        let what = format!("{} can't be understood", kv.name());
-        StoreError::new(ErrorKind::Damaged, what)
-            .because(error)
-            .fix(REPAIR)
-    })
-}
-
-/// What every advice about a damaged record says.
-pub(crate) const REPAIR: &str = "put it right: tenure store repair";
-
-fn put_origin(name: String, origin: &Origin) -> Op {
-    Op::Put(PutRequest {
-        key: name.into_bytes(),
-        value: json(origin),
-        lease: 0,
-    })
 }

@@ -102,9 +102,38 @@ pub(crate) enum Op {
     Delete(DeleteRangeRequest),
 }
 
-impl From<Op> for RequestOp {
-    fn from(op: Op) -> Self {
+impl RequestOp {
+    fn new(op: Op) -> Self {
         Self { request: Some(op) }
+    }
+
+    pub(crate) fn read(range: RangeRequest) -> Self {
+        Self::new(Op::Range(range))
+    }
+
+    /// Writes a value that stays until it is deleted.
+    pub(crate) fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        Self::put_tied(key, value, 0)
+    }
+
+    /// Writes a value that goes with an etcd lease.
+    pub(crate) fn put_tied(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>, lease: i64) -> Self {
+        Self::new(Op::Put(PutRequest {
+            key: key.into(),
+            value: value.into(),
+            lease,
+        }))
+    }
+
+    pub(crate) fn delete(key: impl Into<Vec<u8>>) -> Self {
+        Self::delete_range(key, Vec::new())
+    }
+
+    pub(crate) fn delete_range(key: impl Into<Vec<u8>>, range_end: Vec<u8>) -> Self {
+        Self::new(Op::Delete(DeleteRangeRequest {
+            key: key.into(),
+            range_end,
+        }))
     }
 }
 
@@ -236,6 +265,19 @@ impl RangeRequest {
             ..Self::one(prefix)
         }
     }
+
+    /// Without the values.
+    pub(crate) fn keys_only(self) -> Self {
+        Self {
+            keys_only: true,
+            ..self
+        }
+    }
+
+    /// Only the first ones.
+    pub(crate) fn limited(self, limit: i64) -> Self {
+        Self { limit, ..self }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -246,6 +288,25 @@ pub(crate) struct TxnRequest {
     pub(crate) success: Vec<RequestOp>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) failure: Vec<RequestOp>,
+}
+
+impl TxnRequest {
+    /// Does this, at once.
+    pub(crate) fn always(success: impl Into<Vec<RequestOp>>) -> Self {
+        Self::only_if([], success)
+    }
+
+    /// Does this if all of that is true, else nothing.
+    pub(crate) fn only_if(
+        compare: impl Into<Vec<Compare>>,
+        success: impl Into<Vec<RequestOp>>,
+    ) -> Self {
+        Self {
+            compare: compare.into(),
+            success: success.into(),
+            failure: Vec::new(),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]

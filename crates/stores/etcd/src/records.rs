@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Binding, Deadline, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Mode, Moment,
-    Ticket, Token, Waiter,
+    Binding, Deadline, ErrorKind, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Mode,
+    Moment, StoreError, Ticket, Token, Waiter,
 };
 
 use crate::layout::{Layout, Record};
@@ -337,3 +338,16 @@ pub(crate) fn number(revision: i64) -> u64 {
 pub(crate) fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
+
+/// Understands a value.
+pub(crate) fn parsed<T: DeserializeOwned>(name: &str, value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| {
+        let what = format!("{name} can't be understood");
+        StoreError::new(ErrorKind::Damaged, what)
+            .because(error)
+            .fix(REPAIR)
+    })
+}
+
+/// What every advice about a damaged record says.
+pub(crate) const REPAIR: &str = "put it right: tenure store repair";

@@ -11,15 +11,13 @@ use std::time::Instant;
 
 use tenure_core::engine::EngineStore as _;
 use tenure_core::repaired::Ends;
-use tenure_core::{ErrorKind, Key, KeyKind, Repaired, StoreError};
+use tenure_core::{Key, KeyKind, Repaired, StoreError};
 
 use crate::cluster::remaining;
 use crate::layout::encoded;
-use crate::proto::{
-    Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
-};
+use crate::proto::{Compare, RangeRequest, RequestOp, TxnRequest};
 use crate::records::{Guard, KeyRecords, json};
-use crate::store::{EtcdStore, only_store, request};
+use crate::store::{EtcdStore, only_store, request, starved};
 
 /// What to repair.
 #[derive(Debug, Clone, Copy)]
@@ -95,19 +93,15 @@ impl EtcdStore {
                 }
                 return Ok(());
             }
-            let request = TxnRequest {
-                compare: vec![
-                    Compare::unchanged(self.layout.guard(key), records.guard),
-                    Compare::nothing_new_below(self.layout.key(key), revision),
-                ],
-                success,
-                failure: Vec::new(),
-            };
+            let unchanged = [
+                Compare::unchanged(self.layout.guard(key), records.guard),
+                Compare::nothing_new_below(self.layout.key(key), revision),
+            ];
+            let request = TxnRequest::only_if(unchanged, success);
             if self.txn(request, by)?.succeeded {
                 repaired.done.extend(done);
             } else if remaining(by).is_zero() {
-                let what = format!("other processes change {key} all the time");
-                return Err(StoreError::new(ErrorKind::Contended, what).fix("try again"));
+                return Err(starved(Some(key)));
             }
         }
     }
@@ -141,7 +135,7 @@ impl EtcdStore {
         let is_used = !records.leases.is_empty() || !records.tickets.is_empty();
         let is_whole = records.guard > 0 && records.request.is_some();
         names.truncate(AT_ONCE);
-        let mut success: Vec<RequestOp> = names.into_iter().map(delete).collect();
+        let mut success: Vec<RequestOp> = names.into_iter().map(RequestOp::delete).collect();
         if is_used && !is_whole {
             done.push(format!(
                 "{key}: wrote its guard, which was missing or damaged"
@@ -149,38 +143,22 @@ impl EtcdStore {
         }
         if is_used && (!is_whole || !success.is_empty()) {
             let guard = Guard { request: request() };
-            let put = Op::Put(PutRequest {
-                key: layout.guard(key).into_bytes(),
-                value: json(&guard),
-                lease: 0,
-            });
-            success.push(put.into());
+            success.push(RequestOp::put(layout.guard(key), json(&guard)));
         } else if !is_used && records.guard > 0 {
             done.push(format!(
                 "{key}: removed the guard of a key that is not used"
             ));
-            success.push(delete(layout.guard(key)));
+            success.push(RequestOp::delete(layout.guard(key)));
         }
         Ok((success, done))
     }
 
     /// The indexes of a ticket whose owner can't be known.
     fn waits_named(&self, key: &Key, name: &str, by: Instant) -> Result<Vec<String>, StoreError> {
-        let all = RangeRequest {
-            keys_only: true,
-            ..RangeRequest::below(self.layout.waits())
-        };
+        let all = RangeRequest::below(self.layout.waits()).keys_only();
         let (found, _) = self.pages(all, 0, by)?;
         let end = format!("/{}/{name}", encoded(key.as_str()));
         let names = found.iter().map(|kv| kv.name().to_owned());
         Ok(names.filter(|name| name.ends_with(&end)).collect())
     }
-}
-
-pub(crate) fn delete(name: String) -> RequestOp {
-    Op::Delete(DeleteRangeRequest {
-        key: name.into_bytes(),
-        range_end: Vec::new(),
-    })
-    .into()
 }

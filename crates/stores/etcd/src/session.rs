@@ -18,7 +18,7 @@ use tenure_host::clock::since_boot;
 use crate::client::{Client, LEASE_NOT_FOUND};
 use crate::cluster::{Cluster, Failure, no_thread};
 use crate::layout::Layout;
-use crate::proto::{Op, PutRequest, RangeRequest, TxnRequest};
+use crate::proto::{RangeRequest, RequestOp, TxnRequest};
 use crate::records::{SessionRecord, json};
 
 /// How long one keep-alive of the task may take.
@@ -138,16 +138,8 @@ async fn begin(
     ttl: Duration,
 ) -> Result<i64, tonic::Status> {
     let lease = client.grant(seconds(ttl)).await?.id;
-    let put = Op::Put(PutRequest {
-        key: key.into_bytes(),
-        value: record,
-        lease,
-    });
-    let request = TxnRequest {
-        success: vec![put.into()],
-        ..TxnRequest::default()
-    };
-    client.txn(request).await?;
+    let put = RequestOp::put_tied(key, record, lease);
+    client.txn(TxnRequest::always([put])).await?;
     Ok(lease)
 }
 

@@ -418,11 +418,8 @@ impl EtcdStore {
         self.check_version(version.first())?;
         let mut names = BTreeSet::new();
         for beginning in beginnings {
-            let range = RangeRequest {
-                keys_only: true,
-                ..RangeRequest::below(self.layout.keys() + &encoded(beginning))
-            };
-            for kv in self.pages(range, revision, by)?.0 {
+            let range = RangeRequest::below(self.layout.keys() + &encoded(beginning));
+            for kv in self.pages(range.keys_only(), revision, by)?.0 {
                 if let Some((key, Record::Lease(_) | Record::Ticket(_))) =
                     self.layout.parse(kv.name())
                 {
@@ -437,10 +434,7 @@ impl EtcdStore {
     fn read_some_snapshots(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
         self.check_version(version.first())?;
-        let waits = RangeRequest {
-            keys_only: true,
-            ..RangeRequest::below(self.layout.waits())
-        };
+        let waits = RangeRequest::below(self.layout.waits()).keys_only();
         let (waits, _) = self.pages(waits, revision, by)?;
         let waited = waits.iter().map(|kv| self.layout.key_of_wait(kv.name()));
         let Some(waited) = waited.collect::<Option<BTreeSet<Key>>>() else {
@@ -486,7 +480,7 @@ impl EtcdStore {
 const LAST_CHANCE: Duration = Duration::from_millis(50);
 
 /// Others were faster until the time was up.
-fn starved(key: Option<&Key>) -> StoreError {
+pub(crate) fn starved(key: Option<&Key>) -> StoreError {
     let what = match key {
         Some(key) => format!("other processes change {key} all the time"),
         None => "other processes change the tasks all the time".to_owned(),

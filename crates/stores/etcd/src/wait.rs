@@ -165,10 +165,8 @@ async fn watch(
 
 /// Whether one of these tickets has changed since this revision.
 async fn have_changed(client: &Client, tickets: &[String], seen: i64) -> bool {
-    let ranges = tickets.iter().cloned().map(|ticket| RangeRequest {
-        keys_only: true,
-        ..RangeRequest::one(ticket)
-    });
+    let ranges = tickets.iter().cloned();
+    let ranges = ranges.map(|ticket| RangeRequest::one(ticket).keys_only());
     let same = |kvs: &Vec<KeyValue>| kvs.iter().any(|kv| kv.mod_revision <= seen);
     match client.read(ranges.collect()).await {
         Ok((found, _)) => !found.iter().all(same),

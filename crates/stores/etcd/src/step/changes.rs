@@ -308,11 +308,8 @@ impl Step for EtcdStep<'_> {
             return Ok(Vec::new());
         }
         if !is_known {
-            let ranges = prefixes.iter().cloned().map(RangeRequest::below);
-            let ranges = ranges.map(|range| RangeRequest {
-                keys_only: true,
-                ..range
-            });
+            let ranges = prefixes.iter().cloned();
+            let ranges = ranges.map(|prefix| RangeRequest::below(prefix).keys_only());
             let found = self.read(ranges.collect())?;
             let mut keys = BTreeSet::new();
             for (prefix, kvs) in prefixes.iter().zip(found) {

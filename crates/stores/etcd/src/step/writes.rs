@@ -8,10 +8,7 @@ use tenure_core::{ErrorKind, Event, Key, StoreError};
 use super::{Again, EtcdStep, NOT_YET, is_of_tasks, sessions};
 use crate::etcd_leases::EtcdLease;
 use crate::layout::{Layout, VERSION};
-use crate::proto::{
-    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
-    TxnResponse,
-};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use crate::records::{EventRecord, Guard, KeyRecords, json, number};
 use crate::tasks::all_parts;
 
@@ -89,14 +86,12 @@ impl EtcdStep<'_> {
         let layout = &self.store.layout;
         let version = Compare::value(layout.version(), VERSION.to_string().into_bytes());
         let operations = self.writes.records.iter().map(operation);
-        let guard_before = self.writes.unguarded.iter().map(|(name, _)| {
-            let before = RangeRequest {
-                keys_only: true,
-                ..RangeRequest::one(name.clone())
-            };
-            Op::Range(before).into()
-        });
-        let removed = self.writes.removes_parts.then(|| all_parts(layout).into());
+        let guard_before = self
+            .writes
+            .unguarded
+            .iter()
+            .map(|(name, _)| RequestOp::read(RangeRequest::one(name.clone()).keys_only()));
+        let removed = self.writes.removes_parts.then(|| all_parts(layout));
         let waiters = self.waiters(key);
         let failure = [layout.version(), layout.origin()]
             .into_iter()
@@ -104,7 +99,7 @@ impl EtcdStep<'_> {
             .chain(is_of_tasks(key).then(|| RangeRequest::one(layout.task_guard())))
             .chain(key.map(|key| RangeRequest::below(layout.key(key))))
             .chain(sessions(layout, &waiters))
-            .map(|range| Op::Range(range).into())
+            .map(RequestOp::read)
             .collect();
         let transaction = TxnRequest {
             compare: std::iter::once(version)
@@ -252,19 +247,10 @@ impl EtcdStep<'_> {
 
 /// One write, as an operation of a transaction.
 fn operation((name, value): (&String, &Write)) -> RequestOp {
-    let key = name.clone().into_bytes();
     match value {
-        Some((value, lease)) => Op::Put(PutRequest {
-            key,
-            value: value.clone(),
-            lease: *lease,
-        }),
-        None => Op::Delete(DeleteRangeRequest {
-            key,
-            range_end: Vec::new(),
-        }),
+        Some((value, etcd_lease)) => RequestOp::put_tied(name.clone(), value.clone(), *etcd_lease),
+        None => RequestOp::delete(name.clone()),
     }
-    .into()
 }
 
 /// Whether a key has neither lease nor ticket after these writes: then it needs no guard.

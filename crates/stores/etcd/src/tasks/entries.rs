@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
-use tenure_core::{ErrorKind, Key, StoreError, Token};
+use tenure_core::{Key, StoreError, Token};
 use tenure_tasks::{Section, Task, TaskError};
 
 use super::records::{SectionRecord, TaskRecord};
 use crate::guess::AHEAD;
 use crate::layout::Layout;
-use crate::origin::REPAIR;
 use crate::proto::{KeyValue, RangeRequest};
-use crate::records::{KeyRecords, json, number};
+use crate::records::{KeyRecords, json, number, parsed};
 use crate::step::{EtcdStep, NOT_YET};
 
 /// How many keys are read at once: a transaction has at most 128 operations.
@@ -22,16 +21,6 @@ const PAGE: usize = 500;
 
 /// Without a limit.
 pub(super) const ALL: usize = usize::MAX;
-
-/// Understands a value.
-pub(super) fn parsed<T: DeserializeOwned>(name: &str, value: &[u8]) -> Result<T, StoreError> {
-    serde_json::from_slice(value).map_err(|error| {
-        let what = format!("{name} can't be understood");
-        StoreError::new(ErrorKind::Damaged, what)
-            .because(error)
-            .fix(REPAIR)
-    })
-}
 
 impl EtcdStep<'_> {
     /// Reads keys that are not known yet.

@@ -8,9 +8,10 @@ use tenure_tasks::lines::ExchangeLine;
 use tenure_tasks::{Section, SectionSummary, Status, Task, TaskError, TaskQuery};
 
 use super::edit::count;
-use super::entries::{ALL, parsed};
+use super::entries::ALL;
 use super::records::DeletedRecord;
 use crate::layout::{Layout, encoded};
+use crate::records::parsed;
 use crate::step::EtcdStep;
 
 impl TaskNames for EtcdStep<'_> {

@@ -21,12 +21,8 @@ use super::records::{Redo, TaskGuard};
 use crate::client::Client;
 use crate::cluster::remaining;
 use crate::layout::Layout;
-use crate::origin::REPAIR;
-use crate::proto::{
-    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
-    after,
-};
-use crate::records::json;
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, after};
+use crate::records::{REPAIR, json, parsed};
 use crate::step::{Again, EtcdStep, MOST_OPERATIONS, Seen, Write};
 use crate::store::EtcdStore;
 
@@ -72,15 +68,9 @@ impl SeenGuard {
         let Some(kv) = kv else {
             return Ok(Self::default());
         };
-        let record = serde_json::from_slice(&kv.value).map_err(|error| {
-            let what = format!("{} can't be understood", kv.name());
-            StoreError::new(ErrorKind::Damaged, what)
-                .because(error)
-                .fix(REPAIR)
-        })?;
         Ok(Self {
             revision: kv.mod_revision,
-            record,
+            record: parsed(kv.name(), &kv.value)?,
             turn: None,
         })
     }
@@ -148,11 +138,8 @@ impl EtcdStep<'_> {
 
     /// Without a guard there must be no tasks, or they would not be found, and be changed by two steps at once.
     fn refuse_unguarded(&mut self) -> Result<(), StoreError> {
-        let any = RangeRequest {
-            limit: 1,
-            keys_only: true,
-            ..RangeRequest::below(self.store.layout.all('t'))
-        };
+        let any = RangeRequest::below(self.store.layout.all('t'));
+        let any = any.keys_only().limited(1);
         if self.read(vec![any])?.iter().all(Vec::is_empty) {
             return Ok(());
         }
@@ -263,34 +250,17 @@ fn part_writes(part: &KeyValue) -> Result<Vec<RequestOp>, StoreError> {
         StoreError::new(ErrorKind::Damaged, what).because(error)
     })?;
     let writes = writes.into_iter().map(|(name, value)| match value {
-        Some(value) => put(name, value.into_bytes(), 0).into(),
-        None => delete(name).into(),
+        Some(value) => RequestOp::put(name, value),
+        None => RequestOp::delete(name),
     });
     Ok(writes.collect())
 }
 
 /// The removal of all parts.
-pub(crate) fn all_parts(layout: &Layout) -> Op {
+pub(crate) fn all_parts(layout: &Layout) -> RequestOp {
     let prefix = layout.all('j');
-    Op::Delete(DeleteRangeRequest {
-        range_end: after(&prefix),
-        key: prefix.into_bytes(),
-    })
-}
-
-fn delete(key: String) -> Op {
-    Op::Delete(DeleteRangeRequest {
-        key: key.into_bytes(),
-        range_end: Vec::new(),
-    })
-}
-
-fn put(key: String, value: Vec<u8>, lease: i64) -> Op {
-    Op::Put(PutRequest {
-        key: key.into_bytes(),
-        value,
-        lease,
-    })
+    let end = after(&prefix);
+    RequestOp::delete_range(prefix, end)
 }
 
 impl EtcdStore {
@@ -305,11 +275,9 @@ impl EtcdStore {
         // Otherwise the first change of a store would be staged in vain.
         self.write_version(by)?;
         for (name, part) in parts {
-            let request = TxnRequest {
-                compare: vec![Compare::unchanged(self.layout.task_guard(), guard)],
-                success: vec![put(name.clone(), part.clone(), 0).into()],
-                failure: Vec::new(),
-            };
+            let unchanged = Compare::unchanged(self.layout.task_guard(), guard);
+            let put = RequestOp::put(name.clone(), part.clone());
+            let request = TxnRequest::only_if([unchanged], [put]);
             if !self.txn(request, by)?.succeeded {
                 break;
             }
@@ -327,29 +295,21 @@ impl EtcdStore {
                 return Ok(());
             };
             let parts = self.layout.entry('j', &[&redo.name]) + "/";
-            let first = RangeRequest {
-                limit: 1,
-                ..RangeRequest::below(parts)
-            };
-            let (found, _) = self.page(first, by)?;
+            let (found, _) = self.page(RangeRequest::below(parts).limited(1), by)?;
             let success = match found.first() {
                 // A part goes with what it says, so that the next process goes on behind it.
                 Some(part) => {
                     let mut success = part_writes(part)?;
-                    success.push(delete(part.name().to_owned()).into());
+                    success.push(RequestOp::delete(part.name()));
                     success
                 }
                 None => vec![
-                    put(self.layout.task_guard(), guard.next("", None), 0).into(),
-                    all_parts(&self.layout).into(),
+                    RequestOp::put(self.layout.task_guard(), guard.next("", None)),
+                    all_parts(&self.layout),
                 ],
             };
-            let request = TxnRequest {
-                compare: vec![Compare::unchanged(self.layout.task_guard(), guard.revision)],
-                success,
-                failure: Vec::new(),
-            };
-            self.txn(request, by)?;
+            let unchanged = Compare::unchanged(self.layout.task_guard(), guard.revision);
+            self.txn(TxnRequest::only_if([unchanged], success), by)?;
         }
     }
 
@@ -423,11 +383,8 @@ impl<'a> Turn<'a> {
             by,
         };
         let key = store.layout.task_turn();
-        let request = TxnRequest {
-            compare: vec![Compare::missing(key.clone())],
-            success: vec![put(key, turn.name.clone().into_bytes(), etcd_lease).into()],
-            failure: Vec::new(),
-        };
+        let put = RequestOp::put_tied(key.clone(), turn.name.as_str(), etcd_lease);
+        let request = TxnRequest::only_if([Compare::missing(key)], [put]);
         store.txn(request, by).ok()?.succeeded.then_some(turn)
     }
 

@@ -13,7 +13,7 @@ use super::entries::{ALL, task_record};
 use super::records::{Ready, SectionRecord, TaskGuard, TaskRecord};
 use super::step::pause;
 use crate::layout::Layout;
-use crate::proto::{Compare, Op, PutRequest, RangeRequest, TxnRequest};
+use crate::proto::{Compare, RangeRequest, RequestOp, TxnRequest};
 use crate::records::json;
 use crate::repair::SHOWN;
 use crate::step::EtcdStep;
@@ -47,20 +47,13 @@ impl EtcdStore {
         if is_whole || guard.is_none() && !self.has_entries(by)? {
             return Ok(());
         }
-        let put = Op::Put(PutRequest {
-            key: name.clone().into_bytes(),
-            value: json(&TaskGuard {
-                request: request(),
-                ..TaskGuard::default()
-            }),
-            lease: 0,
+        let new = json(&TaskGuard {
+            request: request(),
+            ..TaskGuard::default()
         });
         let before = guard.map_or(0, |kv| kv.mod_revision);
-        let request = TxnRequest {
-            compare: vec![Compare::unchanged(name, before)],
-            success: vec![put.into()],
-            failure: Vec::new(),
-        };
+        let put = RequestOp::put(name.clone(), new);
+        let request = TxnRequest::only_if([Compare::unchanged(name, before)], [put]);
         if self.txn(request, by)?.succeeded {
             let what = "wrote the guard of the tasks, which was missing or damaged";
             repaired.done.push(what.to_owned());
@@ -71,11 +64,9 @@ impl EtcdStore {
     /// Whether there are tasks or sections.
     fn has_entries(&self, by: Instant) -> Result<bool, StoreError> {
         for kind in ['t', 's'] {
-            let first = RangeRequest {
-                limit: 1,
-                keys_only: true,
-                ..RangeRequest::below(self.layout.all(kind))
-            };
+            let first = RangeRequest::below(self.layout.all(kind))
+                .keys_only()
+                .limited(1);
             if !self.page(first, by)?.0.is_empty() {
                 return Ok(true);
             }
