@@ -12,6 +12,7 @@ use clap::error::ErrorKind as UsageError;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure::project::ProjectError;
+use tenure::who::NoName;
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
 use tenure_core::text::visible;
 use tenure_core::{BadName, ErrorKind as StoreErrorKind, StoreError};
@@ -317,10 +318,32 @@ impl From<ProjectError> for Failure {
     }
 }
 
-impl From<tenure::who::NoName> for Failure {
-    fn from(error: tenure::who::NoName) -> Self {
+impl From<NoName> for Failure {
+    fn from(error: NoName) -> Self {
+        let code = match error {
+            NoName::Bad(_) | NoName::NotText(_) => ErrorCode::BadName,
+            // Errors that a later version of the library adds, too.
+            _ => ErrorCode::Io,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<tenure_files::Error> for Failure {
+    fn from(error: tenure_files::Error) -> Self {
+        use tenure_files::Error;
         match error {
-            tenure::who::NoName::Bad(error) => error.into(),
+            Error::Git(error) => error.into(),
+            Error::Store(error) => error.into(),
+            Error::File(error) => error.into(),
+            Error::Project(error) => error.into(),
+            Error::Config(error) => error.into(),
+            Error::Path(error) => error.into(),
+            Error::Name(error) => error.into(),
+            Error::Reserve(error) => error.into(),
+            Error::NoProject(_) => Self::new(ErrorCode::NotInitialised, error.to_string()),
+            Error::NoHook(_) => Self::new(ErrorCode::Usage, error.to_string()),
+            Error::Unreservable { .. } => Self::new(ErrorCode::BadName, error.to_string()),
             // Errors that a later version of the library adds.
             _ => Self::new(ErrorCode::Io, error.to_string()),
         }

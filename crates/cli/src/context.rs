@@ -26,9 +26,6 @@ const STORE: &str = "TENURE_STORE";
 /// The environment variable with the slot of the lease that a command runs under.
 const SLOT: &str = "TENURE_SLOT";
 
-/// The environment variable with the holder name that tenure generated for a command.
-const MADE_UP: &str = "TENURE_MADE_UP";
-
 /// Changes to the folder of `-C`. The command of `tenure run` inherits it.
 pub(crate) fn change_folder(global: &Global) -> Result<(), Failure> {
     let Some(dir) = &global.dir else {
@@ -342,59 +339,6 @@ fn share_changes(global: &Global, tenure: &Tenure) {
     }
 }
 
-/// The holder that `TENURE_HOLDER` names. A name that `tenure run` generated for its command does not
-/// count: every process that the command starts would share it.
-pub(crate) fn holder_from_environment() -> Result<Option<String>, Failure> {
-    let given = std::env::var_os("TENURE_HOLDER").filter(|holder| !holder.is_empty());
-    let made_up = std::env::var_os(MADE_UP);
-    let Some(holder) = given.filter(|holder| made_up.as_ref() != Some(holder)) else {
-        return Ok(ci_job());
-    };
-    holder.into_string().map(Some).map_err(|holder| {
-        let message = format!(
-            "TENURE_HOLDER={} is not UTF-8 text: name the holder with --as",
-            holder.display()
-        );
-        Failure::new(ErrorCode::BadName, message)
-    })
-}
-
-/// The name that the caller gave with `--as` or `TENURE_HOLDER`, but not that of a CI job, in which several agents
-/// may work.
-pub(crate) fn given_name(global: &Global) -> Option<String> {
-    global
-        .holder
-        .clone()
-        .filter(|name| ci_job().as_ref() != Some(name))
-}
-
-/// A name for the CI job that this process belongs to. Every step of a job is a shell of its own, so without
-/// this, a step could not release what an earlier step took. The name is unique to the job: a workflow's jobs
-/// run beside each other, and may share a machine.
-fn ci_job() -> Option<String> {
-    let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let or_none = |name: &str| var(name).unwrap_or_else(|| "-".to_owned());
-    let name = if let (Some(run), Some(runner)) = (var("GITHUB_RUN_ID"), var("RUNNER_NAME")) {
-        let (attempt, job) = (or_none("GITHUB_RUN_ATTEMPT"), or_none("GITHUB_JOB"));
-        // The jobs of a matrix differ by their runner only.
-        format!("github-{run}.{attempt}-{job}@{runner}")
-    } else if let Some(job) = var("CI_JOB_ID") {
-        format!("gitlab-{job}")
-    } else if let Some(tag) = var("BUILD_TAG").filter(|tag| tag.starts_with("jenkins-")) {
-        // The stages of a build differ by their executor only.
-        let (executor, node) = (or_none("EXECUTOR_NUMBER"), or_none("NODE_NAME"));
-        format!("{tag}.{executor}@{node}")
-    } else if let Some(job) = var("BUILDKITE_JOB_ID") {
-        format!("buildkite-{job}")
-    } else if let Some(job) = var("CIRCLE_WORKFLOW_JOB_ID") {
-        format!("circleci-{job}")
-    } else {
-        let job = var("SYSTEM_JOBID").filter(|_| var("TF_BUILD").is_some())?;
-        format!("azure-{job}")
-    };
-    HolderId::parse(&name).is_ok().then_some(name)
-}
-
 /// The leases of this store that this process runs under. It must not wait for itself.
 pub(crate) fn within(tenure: &Tenure) -> Vec<Token> {
     let text = std::env::var(WITHIN).unwrap_or_default();
@@ -437,7 +381,7 @@ pub(crate) fn environment(
         ("TENURE_KEYS", lines(&|lease| lease.key.to_string())),
         ("TENURE_TOKENS", lines(&|lease| lease.token.to_string())),
         ("TENURE_HOLDER", holder),
-        (MADE_UP, made_up),
+        (who::GENERATED, made_up),
         (WITHIN, within.join(",")),
     ];
     let slot = lease.slot.map(|slot| slot.to_string());

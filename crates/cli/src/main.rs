@@ -81,10 +81,12 @@ fn run() {
     if !is_hook && !matches!(args.command, Command::Complete { .. }) {
         context::warn_of_variables(&global);
     }
-    let prepared = context::holder_from_environment().and_then(|holder| {
-        args.global.holder = args.global.holder.take().or(holder);
-        context::change_folder(&args.global)
-    });
+    let prepared = tenure::who::given_in_environment()
+        .map_err(Failure::from)
+        .and_then(|holder| {
+            args.global.holder = args.global.holder.take().or(holder);
+            context::change_folder(&args.global)
+        });
     let outcome = match (prepared, &args.command) {
         (Ok(()), _) => dispatch(args),
         // It answers the agent, which may have to be refused.

@@ -13,7 +13,6 @@ use tenure_tasks::{Section, Task};
 
 use crate::answer::Failure;
 use crate::args::Global;
-use crate::context::holder_from_environment;
 
 /// Where the end of a lease would be, if it has none.
 const NO_END: &str = "no end";
@@ -101,7 +100,7 @@ pub(crate) fn in_store(store: Option<&OsStr>) -> String {
 
 /// The option that names the holder, if this command line names it: a copied command needs it, too.
 pub(crate) fn named(global: &Global) -> String {
-    let set = holder_from_environment().ok().flatten();
+    let set = tenure::who::given_in_environment().ok().flatten();
     let here = global
         .holder
         .as_ref()

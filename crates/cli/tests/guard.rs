@@ -244,7 +244,7 @@ fn without_a_name_the_reservations_of_the_calling_shell_are_its_own() {
     project::until("the agent has committed", || agent.out().contains("done"));
     repo.stage("b");
     let other = repo.call("commit -m other").end();
-    other.fails(1, &["b: agent has b", "you have no name here"]);
+    other.fails(1, &["b: agent has b", "git can't tell which agent you are"]);
     agent.let_go();
     agent.ended().exits(0);
     // The first shell has ended, and its reservation has not.
@@ -947,7 +947,7 @@ fn a_commit_past_the_guard_is_recorded_and_can_t_be_pushed() {
     assert_eq!(repo.bypasses(), expected);
     let shown = repo.tenure("guard status").exits(0);
     assert!(
-        shown.out.contains("2 commits passed the guard"),
+        shown.out.contains("2 commits made in spite of the guard"),
         "{shown:?}"
     );
     assert!(
@@ -1278,7 +1278,7 @@ fn an_agent_that_names_no_session_to_its_commands_is_found_by_its_process() {
     run(&[&hook("s1", "a"), commit]).exits(0);
     repo.stage("a");
     // The first agent has ended without a word. Its file is still reserved, and nobody else has its name.
-    run(&[commit]).fails(1, &["gemini-s1 has a", "you have no name here"]);
+    run(&[commit]).fails(1, &["gemini-s1 has a", "git can't tell which agent you are"]);
     let other = hook("s2", "b");
     let said = run(&[&other, commit]);
     said.fails(1, &["gemini-s1 has a", "you are gemini-s2"]);

@@ -5,10 +5,12 @@
 //! | [`hooks`] | the hooks: installed beside those of other tools, and removed again |
 //! | `config` | the lines in git's configuration that make git use a folder of ours |
 //! | `script` | what the hooks are: small shell scripts that call `tenure guard hook` |
+//! | [`run`] | what each hook does |
+//! | [`scene`] | the repository, the store and the holder that a hook works with |
 //! | [`touched`] | the paths that a commit, an index or a push changes |
 //! | [`judge`] | which of those paths other holders have reserved |
 //! | [`records`] | under which tokens each commit was made, and against whose reservations |
-//! | [`recording`] | how that is found out |
+//! | `recording` | how that is found out |
 //! | `past` | what was reserved at an earlier time |
 //! | [`push`] | which commits of a push were made against reservations |
 //! | `work_tree` | where git runs the hooks of a repository, and git as a hook runs it |
@@ -30,8 +32,10 @@ pub mod hooks;
 pub mod judge;
 mod past;
 pub mod push;
-pub mod recording;
+mod recording;
 pub mod records;
+pub mod run;
+pub mod scene;
 mod script;
 pub mod touched;
 mod work_tree;

@@ -7,5 +7,8 @@
 //! | [`setup`] | edits of the agents' configuration that can be undone byte for byte |
 
 pub mod agents;
+mod error;
 pub mod guard;
 pub mod setup;
+
+pub use error::Error;

@@ -1,14 +1,18 @@
-//! Which holder a process acts for: [`name`] and [`Who`].
+//! Which holder a process acts for: [`name`], [`Who`] and, for the hook of a coding agent, [`of_hook`].
 //!
 //! | the first of these that there is | the holder |
 //! |---|---|
-//! | a name that was given (`--as`, `TENURE_HOLDER`, a CI job) | that name |
+//! | a name that was given: by the caller, or [by the environment](given_in_environment) | that name |
+//! | in a hook of git on a server: the push option `tenure-holder` | that name |
+//! | in the hook of a coding agent: what the agent says | that session |
 //! | the session of a coding agent in the environment | that session |
 //! | a process above this one that a hook of a coding agent recorded ([`Sessions`]) | the session of that hook |
 //! | otherwise | the process that called this one, most often a shell, under a generated name |
 
+mod environment;
 mod sessions;
 
+use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 
@@ -19,32 +23,27 @@ use tenure_host::{caller, identity};
 use crate::ask::generated_name;
 use crate::project::Project;
 
+pub use environment::{GENERATED, given_in_environment};
 pub use sessions::Sessions;
 
-/// The agents that set an environment variable with the session's id for the commands that they run.
-const VARIABLES: [(&str, &str); 2] = [
-    ("claude-code", "CLAUDE_CODE_SESSION_ID"),
-    ("codex", "CODEX_THREAD_ID"),
-];
-
-/// The name of an agent's session as a holder.
-pub fn session(agent: &str, id: &str) -> Result<HolderId, BadName> {
-    HolderId::parse_new(format!("{agent}-{id}"))
+/// The session of a coding agent that runs a hook. The name of a CI job does not count: several agents may work in one.
+pub fn of_hook(given: Option<&str>, agent: &str, id: &str) -> Result<HolderId, BadName> {
+    match given.filter(|name| environment::ci_job().as_deref() != Some(name)) {
+        Some(name) => HolderId::parse_new(name),
+        None => session(agent, id),
+    }
 }
 
-/// The session in the environment.
-fn session_in_environment() -> Option<HolderId> {
-    VARIABLES.into_iter().find_map(|(agent, variable)| {
-        let id = std::env::var(variable).ok().filter(|id| !id.is_empty())?;
-        session(agent, &id).ok()
-    })
+/// The name of an agent's session as a holder.
+fn session(agent: &str, id: &str) -> Result<HolderId, BadName> {
+    HolderId::parse_new(format!("{agent}-{id}"))
 }
 
 /// The name of the caller of a command that ends before its lease does. One that is generated from the calling shell
 /// makes `acquire` and `release` in one script the same holder. No other shell gets the same name, not even in another
 /// container or after a restart, so equal names are the same holder.
 pub fn name(given: Option<HolderId>, project: Option<&Project>) -> Result<HolderId, NoName> {
-    if let Some(name) = given.or_else(session_in_environment) {
+    if let Some(name) = given.or_else(environment::session) {
         return Ok(name);
     }
     let sessions = project.map(Sessions::of).filter(Sessions::exist);
@@ -60,6 +59,9 @@ pub enum NoName {
     /// It would be no name.
     #[error(transparent)]
     Bad(#[from] BadName),
+    /// The name in the environment is no text.
+    #[error("TENURE_HOLDER={} is not UTF-8 text: name the holder with --as", .0.display())]
+    NotText(OsString),
     /// The sessions of coding agents can't be read.
     #[error(
         "it can't be told whether this is a session of a coding agent: {0}\n  name the holder with --as or TENURE_HOLDER"
@@ -96,9 +98,13 @@ impl Who {
         }
     }
 
-    /// The holder that this process acts for.
+    /// The holder that this process acts for, which may be the hook of a server.
     pub fn find(given: Option<HolderId>, project: Option<&Project>) -> Result<Self, NoName> {
-        if let Some(name) = given.or_else(session_in_environment) {
+        let given = match given {
+            Some(name) => Some(name),
+            None => environment::pusher()?,
+        };
+        if let Some(name) = given.or_else(environment::session) {
             return Ok(Self::named(name));
         }
         let above = ancestors();

@@ -34,7 +34,7 @@ running it again changes nothing.")]
 
 Every other hook, and git's configuration, is as it was before.")]
     Uninstall,
-    /// Show which hooks are installed, and which commits passed the guard
+    /// Show which hooks are installed, and the commits made in spite of the guard
     #[command(after_help = "Example: tenure guard status
 
 Exit codes: 0 git runs every hook of the guard, 4 it does not.")]

@@ -2,13 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `scene` | the repository, the store and the holder that a hook works with |
-//! | `hook` | what each hook checks |
+//! | `hook` | a hook of git: what it answers |
 //! | `refusal` | why a commit or a push is refused, in words |
 
 mod hook;
 mod refusal;
-mod scene;
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +14,7 @@ use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
 use tenure::{Config, plural};
 use tenure_files::guard::here;
 use tenure_files::guard::hooks::{self, HookError, Status};
-use tenure_files::guard::records::{How, Record};
+use tenure_files::guard::records::{How, Record, Records};
 use tenure_git::GitError;
 
 use crate::answer::{Answer, Failure, remark};
@@ -25,8 +23,6 @@ use crate::args::guard::Guard;
 use crate::context;
 use crate::exit::Exit;
 use crate::words;
-
-use scene::Scene;
 
 /// How many commits `status` shows.
 const SHOWN: usize = 10;
@@ -59,7 +55,7 @@ fn install(global: &Global) -> Result<Answer, Failure> {
     let config = tenure.config().clone();
     let program = std::env::current_exe()?;
     let (status, changed) = hooks::install(&start, &program, config.guard.strict)?;
-    let records = scene::records(&start, context::find_project()?.as_ref())?;
+    let records = Records::of(&start, context::find_project()?.as_ref())?;
     let known = records.read()?;
     let tips = tenure_files::guard::touched::tips(&here(&start))?;
     let at = tenure.clock().now().wall;
@@ -85,7 +81,7 @@ fn uninstall(global: &Global) -> Result<Answer, Failure> {
     let start = context::start()?;
     let project = context::find_project()?;
     let changed = hooks::uninstall(&start)?;
-    scene::records(&start, project.as_ref())?.remove()?;
+    Records::of(&start, project.as_ref())?.remove()?;
     let text = if changed {
         "Removed the hooks of the guard: commits are not checked any more."
     } else {
@@ -101,12 +97,12 @@ fn status(global: &Global) -> Result<Answer, Failure> {
     let project = context::find_project()?;
     let config = context::config(project.as_ref())?;
     let status = hooks::status(&start, config.guard.strict)?;
-    let records = scene::records(&start, project.as_ref())?;
+    let records = Records::of(&start, project.as_ref())?;
     if status.is_installed() {
         // Without the store, it can't be told what the commits were made against.
         let top = here(&start).top()?.unwrap_or(start.clone());
-        let noticed = Scene::open(global, &top, project.as_ref(), config.clone())
-            .and_then(|scene| scene.notice());
+        let noticed = hook::scene(global, &top, project.as_ref(), config.clone())
+            .and_then(|scene| Ok(scene.notice()?));
         if let Err(failure) = noticed {
             remark(global, failure.message());
         }
@@ -135,7 +131,9 @@ fn status(global: &Global) -> Result<Answer, Failure> {
     ));
     if !bypasses.is_empty() {
         let many = plural::count(bypasses.len(), "commit");
-        lines.push(format!("{many} passed the guard, the newest last:"));
+        lines.push(format!(
+            "{many} made in spite of the guard, the newest last:"
+        ));
         let skipped = bypasses.len().saturating_sub(SHOWN);
         lines.extend(bypasses.iter().skip(skipped).map(bypass));
     }

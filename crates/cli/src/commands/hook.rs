@@ -214,10 +214,7 @@ impl<'a> Session<'a> {
         };
         let config = context::config(Some(&project))?;
         let tool = Tool::from(hook.tool);
-        let holder = match context::given_name(global) {
-            Some(name) => HolderId::parse_new(name)?,
-            None => who::session(tool.name(), &event.session)?,
-        };
+        let holder = who::of_hook(global.holder.as_deref(), tool.name(), &event.session)?;
         Ok(Some(Self {
             global,
             tool,

@@ -1,14 +1,13 @@
 //! Which paths other holders have reserved: [`Reserved`].
 
-use std::io;
 use std::path::Path;
 
 use tenure::{Project, Reservations, Tenure, Verdict, Who, WorkTree};
-use tenure_core::{Lease, StoreError};
+use tenure_core::Lease;
 
 use super::touched::Touched;
 use super::work_tree::work_tree;
-use tenure_git::GitError;
+use crate::Error;
 
 /// The reservations in effect, at one moment, as seen from a repository.
 #[derive(Debug)]
@@ -19,26 +18,11 @@ pub struct Reserved {
     within: String,
 }
 
-/// Why the guard can't tell what is reserved, or was.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GuardError {
-    /// Git failed.
-    #[error(transparent)]
-    Git(#[from] GitError),
-    /// The store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A file could not be read.
-    #[error(transparent)]
-    File(#[from] io::Error),
-}
-
 /// Why a path may not be changed.
 #[derive(Debug, Clone)]
-pub enum Problem<'a> {
+pub enum Problem {
     /// Another holder has reserved it, to write it or to read it.
-    Held(&'a Lease),
+    Held(Lease),
     /// The settings require a reservation, and we have none.
     NotReserved,
 }
@@ -46,11 +30,7 @@ pub enum Problem<'a> {
 impl Reserved {
     /// Reads them. `top` is the folder that the hook runs in. Reservations that have ended don't count, whether or not
     /// that was recorded yet.
-    pub fn read(
-        tenure: &Tenure,
-        top: &Path,
-        project: Option<&Project>,
-    ) -> Result<Self, GuardError> {
+    pub fn read(tenure: &Tenure, top: &Path, project: Option<&Project>) -> Result<Self, Error> {
         let top = work_tree(top)?.canonicalize()?;
         let tree = WorkTree::find(&top, project)?;
         let within = tree.and_then(|tree| top.strip_prefix(tree.root()).ok().map(Path::to_owned));
@@ -97,9 +77,9 @@ impl Reserved {
     }
 
     /// Why this path may not be changed, if it may not.
-    pub fn judge<'a>(&'a self, me: &Who, require: bool, path: &'a str) -> Option<Problem<'a>> {
+    pub fn judge(&self, me: &Who, require: bool, path: &str) -> Option<Problem> {
         if let Some(lease) = self.against(me, path) {
-            return Some(Problem::Held(lease));
+            return Some(Problem::Held(lease.clone()));
         }
         (require && self.own(me, path).is_none()).then_some(Problem::NotReserved)
     }

@@ -1,8 +1,9 @@
-//! Which commits of a push were made against reservations: [`refused`].
+//! Which commits of a push were made against reservations: [`Refused`].
 
-use super::judge::{GuardError, Reserved};
+use super::judge::Reserved;
 use super::records::{Holding, Known, Record};
 use super::touched;
+use crate::Error;
 use tenure_git::Git;
 
 /// A path of a commit that was made while another holder had that path.
@@ -17,12 +18,12 @@ pub struct Refused {
 }
 
 /// The paths of these commits that other holders had when the commits were made, in the order of the commits.
-pub fn refused(
+pub(super) fn refused(
     git: &Git,
     reserved: &Reserved,
     known: &Known,
     commits: &[String],
-) -> Result<Vec<Refused>, GuardError> {
+) -> Result<Vec<Refused>, Error> {
     let records = commits.iter().map(|commit| known.get(commit));
     let records: Vec<Option<Record>> = records.collect::<Result<_, _>>()?;
     let mut records: Vec<Record> = records.into_iter().flatten().collect();
@@ -46,7 +47,7 @@ pub fn refused(
 }
 
 /// What `git rebase` begins after to make this commit again, as a person types it.
-pub fn parent(git: &Git, commit: &str) -> String {
+pub(super) fn parent(git: &Git, commit: &str) -> String {
     let parent = git.ask(&["rev-parse", "--short=12", &format!("{commit}^")]);
     match parent {
         Ok(Some(parent)) => String::from_utf8_lossy(&parent).trim().to_owned(),

@@ -1,4 +1,4 @@
-//! What is recorded of a commit: which reservations of others it was made against. [`Recorder`]
+//! What is recorded of a commit: which reservations of others it was made against. `Recorder`
 //!
 //! 1. A commit is judged by what was reserved when it was made. What was granted later does not count: the order of two
 //!    changes is the business of git's merges.
@@ -11,32 +11,33 @@
 use jiff::{SignedDuration, Timestamp};
 use tenure::{Tenure, Who};
 
-use super::judge::{GuardError, Reserved};
+use super::judge::Reserved;
 use super::past::Past;
 use super::records::{Holding, How, Known, Record};
 use super::touched::{self, Made};
+use crate::Error;
 use tenure_git::Git;
 
 /// How much later than a commit its record may be made by the hook.
 const SLOW_HOOK: SignedDuration = SignedDuration::from_secs(10);
 
 /// What a record is made from.
-pub struct Recorder<'a> {
+pub(super) struct Recorder<'a> {
     /// The repository.
-    pub git: &'a Git<'a>,
+    pub(super) git: &'a Git<'a>,
     /// The store.
-    pub tenure: &'a Tenure,
+    pub(super) tenure: &'a Tenure,
     /// What is reserved now.
-    pub reserved: &'a Reserved,
+    pub(super) reserved: &'a Reserved,
     /// The holder that git runs for.
-    pub me: &'a Who,
+    pub(super) me: &'a Who,
     /// The records so far.
-    pub known: &'a Known,
+    pub(super) known: &'a Known,
 }
 
 impl Recorder<'_> {
     /// The records of these commits, the newest of which is the first; the oldest record is the first.
-    pub fn of(&self, commits: &[String], how: How) -> Result<Vec<Record>, GuardError> {
+    pub(super) fn of(&self, commits: &[String], how: How) -> Result<Vec<Record>, Error> {
         let now = self.tenure.clock().now().wall;
         let made = match how {
             How::Late => touched::made(self.git, commits)?,
@@ -86,7 +87,7 @@ impl Recorder<'_> {
     }
 
     /// Whether the date of a commit may be true.
-    fn is_believed(&self, made: &Made, now: Timestamp, new: &[Record]) -> Result<bool, GuardError> {
+    fn is_believed(&self, made: &Made, now: Timestamp, new: &[Record]) -> Result<bool, Error> {
         let after = made.date.saturating_add(SLOW_HOOK).unwrap_or(made.date);
         let mut is_believed = made.date <= now;
         for id in &made.parents {
@@ -105,7 +106,7 @@ impl Recorder<'_> {
         &self,
         commit: &str,
         disputed: Vec<(&str, Holding)>,
-    ) -> Result<Vec<Holding>, GuardError> {
+    ) -> Result<Vec<Holding>, Error> {
         if disputed.is_empty() {
             return Ok(Vec::new());
         }
@@ -129,7 +130,7 @@ impl Recorder<'_> {
 
     /// The recorded commits that this one may have been made from. Amending, rebasing and picking keep the author and
     /// the author's date.
-    fn origins(&self, commit: &str) -> Result<Vec<Record>, GuardError> {
+    fn origins(&self, commit: &str) -> Result<Vec<Record>, Error> {
         let ids: Vec<String> = self
             .known
             .ids()

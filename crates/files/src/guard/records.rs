@@ -22,7 +22,9 @@ use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::permissions::open_or_create;
 use tenure_host::files::{atomic, look};
 
-use tenure_git::{Git, GitError};
+use super::here;
+use tenure::Project;
+use tenure_git::GitError;
 
 /// The size at which a new file is begun.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -135,9 +137,15 @@ impl Records {
         }
     }
 
-    /// Those of a repository without a project, in its common directory.
-    pub fn in_repository(git: &Git) -> Result<Self, GitError> {
-        let folder = git.run(&["rev-parse", "--path-format=absolute", "--git-common-dir"])?;
+    /// Those of the commits of the repository that a folder is in: beside the project's store or, without a project, in the
+    /// repository's common directory.
+    pub fn of(folder: &Path, project: Option<&Project>) -> Result<Self, GitError> {
+        if let Some(project) = project {
+            let _ = project.create_state();
+            return Ok(Self::in_folder(project.state()));
+        }
+        let folder =
+            here(folder).run(&["rev-parse", "--path-format=absolute", "--git-common-dir"])?;
         let folder = folder.strip_suffix(b"\n").unwrap_or(&folder);
         Ok(Self::in_folder(Path::new(OsStr::from_bytes(folder))))
     }

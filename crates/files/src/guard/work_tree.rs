@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tenure_git::{Environment, Git, folder};
 use tenure_host::files::look;
 
-use super::judge::GuardError;
+use crate::Error;
 
 /// Git in this folder, as the hook that this process may be would run it.
 pub fn here(folder: &Path) -> Git<'static> {
@@ -17,7 +17,7 @@ pub fn here(folder: &Path) -> Git<'static> {
 
 /// The work tree of a repository whose own directory a hook may run in: git runs the hooks of a push in the directory of the
 /// repository that receives it. Any other folder, such as a bare repository, is itself.
-pub(crate) fn work_tree(git: &Path) -> Result<PathBuf, GuardError> {
+pub(crate) fn work_tree(git: &Path) -> Result<PathBuf, Error> {
     let has = |name: &str| look::link_at(&git.join(name)).map(|there| there.is_some());
     if !has("HEAD")? || !(has("objects")? || has("commondir")?) {
         return Ok(git.to_owned());

@@ -7,29 +7,39 @@ use tenure_core::{Lease, Mode, PathPattern};
 use tenure_files::guard::judge::Problem;
 use tenure_files::guard::push::Refused;
 use tenure_files::guard::records::Record;
+use tenure_files::guard::run::{Change, Refusal};
+use tenure_files::guard::scene::Scene;
 
-use super::scene::Scene;
 use crate::answer::Failure;
 use crate::words;
 
 /// How many paths a message names.
 const SHOWN: usize = 8;
 
-/// Why these paths may not be changed, if they may not.
-pub(super) fn judged(
-    scene: &Scene,
-    require: bool,
-    what: &str,
-    paths: &[String],
-) -> Option<Failure> {
-    let problems: Vec<(&String, Problem<'_>)> = paths
-        .iter()
-        .filter_map(|path| Some((path, scene.reserved.judge(&scene.me, require, path)?)))
-        .collect();
+/// Why git may not go on.
+pub(super) fn refused(scene: &Scene, refusal: &Refusal) -> Failure {
+    match refusal {
+        Refusal::Paths(change, problems) => judged(scene, *change, problems),
+        Refusal::Commits {
+            refused,
+            has_merges,
+            parent,
+        } => pushed(scene, refused, *has_merges, parent),
+    }
+}
+
+/// Why these paths may not be changed.
+fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Failure {
+    let what = match change {
+        Change::Commit => "commit",
+        Change::Merge => "merge",
+        Change::Branch => "change of a branch",
+        Change::Push => "push",
+    };
     let is_held = problems
         .iter()
         .any(|(_, problem)| matches!(problem, Problem::Held(_)));
-    let (first, _) = problems.first()?;
+    let first = problems.first().map_or("", |(first, _)| first);
     let (reserve, git) = typed(scene, first);
     let now = scene.tenure.clock().now();
     let lines = problems.iter().map(|(path, problem)| match problem {
@@ -75,12 +85,12 @@ pub(super) fn judged(
         Failure::new(ErrorCode::PermissionDenied, message)
             .hint(format!("reserve it: tenure reserve {reserve}"))
     };
-    let failure = match what {
-        "commit" => failure.hint(format!("leave it out: git restore --staged -- {git}")),
-        "merge" => failure.hint("end the merge: git merge --abort"),
-        _ => failure,
+    let failure = match change {
+        Change::Commit => failure.hint(format!("leave it out: git restore --staged -- {git}")),
+        Change::Merge => failure.hint("end the merge: git merge --abort"),
+        Change::Branch | Change::Push => failure,
     };
-    Some(failure.hint(who(scene)).details(details))
+    failure.hint(who(scene)).details(details)
 }
 
 /// A path in a line of a message.
@@ -115,7 +125,7 @@ fn why(lease: &Lease) -> String {
 fn who(scene: &Scene) -> String {
     match scene.me.names() {
         [name, ..] if !scene.me.is_shell() => format!("you are {name}"),
-        _ => "you have no name here: if one of these holders is you, set TENURE_HOLDER for git"
+        _ => "git can't tell which agent you are: if one of these holders is you, set TENURE_HOLDER for git"
             .to_owned(),
     }
 }
@@ -200,9 +210,8 @@ pub(super) fn unseen(commits: &[String]) -> String {
     )
 }
 
-/// Why a push is refused, if it is: `refused` is in the order of the commits, the newest first.
-pub(super) fn pushed(scene: &Scene, refused: &[Refused], has_merges: bool) -> Option<Failure> {
-    let oldest = refused.last()?;
+/// Why a push is refused: `refused` is in the order of the commits, the newest first.
+fn pushed(scene: &Scene, refused: &[Refused], has_merges: bool, parent: &str) -> Failure {
     let lines = refused.iter().map(|it| {
         format!(
             "{}: {} had {} when commit {} was made (token {})",
@@ -236,19 +245,16 @@ pub(super) fn pushed(scene: &Scene, refused: &[Refused], has_merges: bool) -> Op
         "this push has commits that were made while other holders had reserved what they change:\n{lines}"
     );
     let merges = if has_merges { " --rebase-merges" } else { "" };
-    Some(
-        Failure::new(ErrorCode::Locked, message)
-            .hint(format!(
-                "reserve it, which waits until it is free: tenure reserve {}",
-                paths.join(" ")
-            ))
-            .hint(format!(
-                "then make the commits again, on the branch that you push, and push: git rebase --no-ff{merges} {}",
-                tenure_files::guard::push::parent(&scene.git, &oldest.record.commit)
-            ))
-            .hint(who(scene))
-            .details(details),
-    )
+    Failure::new(ErrorCode::Locked, message)
+        .hint(format!(
+            "reserve it, which waits until it is free: tenure reserve {}",
+            paths.join(" ")
+        ))
+        .hint(format!(
+            "then make the commits again, on the branch that you push, and push: git rebase --no-ff{merges} {parent}"
+        ))
+        .hint(who(scene))
+        .details(details)
 }
 
 /// The first characters of a commit's id.
