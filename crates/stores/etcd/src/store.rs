@@ -393,10 +393,16 @@ impl EtcdStore {
         }
     }
 
-    /// Every key that is held or waited for.
-    fn read_snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+    /// The revision now, if this is a store of this version.
+    fn current_revision(&self, by: Instant) -> Result<i64, StoreError> {
         let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
         self.check_version(version.first())?;
+        Ok(revision)
+    }
+
+    /// Every key that is held or waited for.
+    fn read_snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let revision = self.current_revision(by)?;
         let (records, _) = self.range(&self.layout.keys(), revision, by)?;
         let mut seen = Seen {
             revision,
@@ -414,8 +420,7 @@ impl EtcdStore {
 
     /// The names that begin with one of these texts.
     fn read_names(&self, beginnings: &[&str], by: Instant) -> Result<BTreeSet<Key>, StoreError> {
-        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
-        self.check_version(version.first())?;
+        let revision = self.current_revision(by)?;
         let mut names = BTreeSet::new();
         for beginning in beginnings {
             let range = RangeRequest::below(self.layout.keys() + &encoded(beginning));
@@ -432,8 +437,7 @@ impl EtcdStore {
 
     /// The same of these keys and of all that are waited for. That depends on how many wait, not on how many keys are held.
     fn read_some_snapshots(&self, keys: &[Key], by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
-        self.check_version(version.first())?;
+        let revision = self.current_revision(by)?;
         let waits = RangeRequest::below(self.layout.waits()).keys_only();
         let (waits, _) = self.pages(waits, revision, by)?;
         let waited = waits.iter().map(|kv| self.layout.key_of_wait(kv.name()));

@@ -72,11 +72,7 @@ impl EtcdStep<'_> {
 
     fn put_ticket(&mut self, key: &Key, waiter: &Waiter, name: &str) -> Result<(), StoreError> {
         self.writes.guarded.insert(key.clone());
-        let stored = Waiter {
-            ticket: Ticket(0),
-            ..waiter.clone()
-        };
-        self.put_record(|layout| layout.ticket(key, name), &stored);
+        self.put_waiter(self.store.layout.ticket(key, name), waiter);
         self.written(key).put_ticket(StoredTicket {
             name: name.to_owned(),
             waiter: waiter.clone(),
@@ -89,6 +85,15 @@ impl EtcdStep<'_> {
             self.writes.compares.push(Compare::present(session));
         }
         Ok(())
+    }
+
+    /// The number of a ticket is the revision at which it was created, so it is no part of the record.
+    fn put_waiter(&mut self, name: String, waiter: &Waiter) {
+        let stored = Waiter {
+            ticket: Ticket(0),
+            ..waiter.clone()
+        };
+        self.put_record(name, &stored);
     }
 
     fn stored(&self, lease: &Lease) -> Option<StoredLease> {
@@ -175,7 +180,7 @@ impl Step for EtcdStep<'_> {
             mode: lease.mode.clone(),
             slot: lease.slot,
         };
-        self.put_record(|layout| layout.lease(key, &name), &record);
+        self.put_record(self.store.layout.lease(key, &name), &record);
         let (revision, token) = (self.revision(), self.token());
         self.written(key).put_lease(StoredLease {
             name,
@@ -349,19 +354,15 @@ impl Step for EtcdStep<'_> {
                 if one.waiter.holder.liveness_lock() == Some(lock)
                     && !self.writes.records.contains_key(&name)
                 {
-                    let stored = Waiter {
-                        ticket: Ticket(0),
-                        ..one.waiter.clone()
-                    };
-                    touched.push((key.clone(), name, stored));
+                    touched.push((key.clone(), name, one.waiter.clone()));
                 }
             }
         }
-        for (key, name, stored) in touched {
+        for (key, name, waiter) in touched {
             // A waiter that is served wakes the next one, if a key has room for many.
             if self.writes.records.len() < ENOUGH {
                 self.writes.guarded.insert(key);
-                self.put_record(|_| name, &stored);
+                self.put_waiter(name, &waiter);
             }
         }
     }

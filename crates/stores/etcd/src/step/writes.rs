@@ -190,13 +190,9 @@ impl EtcdStep<'_> {
     }
 
     /// Puts a record that no step reads back by its name: a verb that runs again for its answer need not write it.
-    pub(super) fn put_record(
-        &mut self,
-        name: impl FnOnce(&Layout) -> String,
-        record: &impl Serialize,
-    ) {
+    pub(super) fn put_record(&mut self, name: String, record: &impl Serialize) {
         if self.committed.is_none() {
-            self.put(name(&self.store.layout), json(record), 0);
+            self.put(name, json(record), 0);
         }
     }
 

@@ -66,25 +66,19 @@ impl TaskRecord {
             section: task.section.as_ref().map(|section| section.id.clone()),
             status: task.status,
             priority: task.priority.level(),
-            depends_on: BTreeSet::new(),
             created_at: as_stored(task.created_at),
             updated_at: as_stored(task.updated_at),
             order,
             attempts: task.attempts,
             last_error: task.last_error.clone(),
             not_before: task.not_before,
-            runner: None,
-            token: Some(Token::NONE),
-            raised: 0,
-            lost: Vec::new(),
-            ended: None,
-            changed: BTreeMap::new(),
+            ..Self::unknown()
         }
     }
 
-    /// What can be understood of a damaged record, with stand-ins for the rest, and what is wrong.
-    pub(crate) fn salvaged(value: &[u8]) -> (Self, Vec<String>) {
-        let mut salvaged = Self {
+    /// A task of which nothing is known.
+    fn unknown() -> Self {
+        Self {
             title: "(can't be read)".to_owned(),
             description: None,
             section: None,
@@ -103,7 +97,12 @@ impl TaskRecord {
             lost: Vec::new(),
             ended: None,
             changed: BTreeMap::new(),
-        };
+        }
+    }
+
+    /// What can be understood of a damaged record, with stand-ins for the rest, and what is wrong.
+    pub(crate) fn salvaged(value: &[u8]) -> (Self, Vec<String>) {
+        let mut salvaged = Self::unknown();
         let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(value) else {
             return (salvaged, Vec::new());
         };

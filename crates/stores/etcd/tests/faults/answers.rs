@@ -6,11 +6,12 @@ use tenure_core::{
     Acquired, ErrorKind, EventKind, Fenced, HistoryQuery, Key, Reason, Records, Released, Renewed,
     Store, Withdrawal,
 };
+use tenure_etcd::EtcdOptions;
 use tenure_testkit::limit::{LIMIT, within_limit};
 use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon};
 
 use super::client::Job;
-use super::{LONG, key, open};
+use super::{LONG, key, metric, open, open_with};
 
 #[test]
 fn a_change_whose_answer_was_lost_is_found_out_and_not_made_again() {
@@ -207,6 +208,31 @@ fn a_process_leaves_no_etcd_lease_behind() {
     }
     drop((here, there));
     assert_eq!(etcd_leases(&cluster), 0);
+}
+
+#[test]
+fn what_a_step_guesses_saves_requests_and_a_store_that_guesses_nothing_reads() {
+    const PAIRS: u64 = 20;
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Etcd::start(1);
+    let requests = |guesses| {
+        let options = EtcdOptions {
+            guesses,
+            ..EtcdOptions::default()
+        };
+        let address = cluster.address(if guesses { "with" } else { "without" });
+        let store = open_with(&address, &place.path().join("here"), options);
+        let before = metric(&cluster, "grpc_server_started_total");
+        for _ in 0..PAIRS {
+            let lease = Ask::new(&key(), "client").ttl(LONG).granted(&store);
+            let _ = store.release(&lease.grant(), soon()).unwrap();
+        }
+        metric(&cluster, "grpc_server_started_total") - before
+    };
+    // One transaction each, and on a slow machine an etcd lease now and then. Else a read each, and an etcd lease each time.
+    let (with, without) = (requests(true), requests(false));
+    assert!((2 * PAIRS..=4 * PAIRS).contains(&with), "{with}");
+    assert!(without >= 5 * PAIRS, "{without}");
 }
 
 /// Not a test: a process that holds the key until it is killed.

@@ -32,11 +32,14 @@ mod names;
 mod restored;
 mod waiters;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
 use tenure_core::Key;
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
+use tenure_testkit::Etcd;
 
 /// The time to live of sessions, and of leases that should expire.
 const TTL: Duration = Duration::from_secs(2);
@@ -59,4 +62,15 @@ fn open_with(address: &str, folder: &Path, options: EtcdOptions) -> EtcdStore {
         ..options
     };
     EtcdStore::open(Address::parse(address).unwrap(), folder, options).unwrap()
+}
+
+/// The sum of the metrics of a cluster of one member whose lines begin like this.
+fn metric(cluster: &Etcd, name: &str) -> u64 {
+    let mut stream = TcpStream::connect(cluster.endpoints().next().unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let lines = page.lines().filter(|line| line.starts_with(name));
+    let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    values.reduce(|sum, value| sum + value).unwrap()
 }

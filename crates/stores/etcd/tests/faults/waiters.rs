@@ -1,7 +1,5 @@
 //! Sessions that end, and what is compacted or trimmed under a waiter.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -16,7 +14,7 @@ use tenure_testkit::limit::{LIMIT, Stopwatch, spawn_until_asleep, within_limit};
 use tenure_testkit::{Ask, Etcd, FakeClock, Process, Proxy, process, soon, waiting};
 
 use super::client::Job;
-use super::{LONG, TTL, key, open, open_with};
+use super::{LONG, TTL, key, metric, open, open_with};
 
 /// In the job of a waiter: the caller chose its name, or did not. Then its place is not kept for it.
 const NAMED: u64 = 1;
@@ -358,13 +356,7 @@ fn a_history_that_is_trimmed_keeps_the_newest_events_and_no_waiter_notices() {
 
 /// How many keys a cluster of one member watches for its clients.
 fn watched(cluster: &Etcd) -> u64 {
-    let mut stream = TcpStream::connect(cluster.endpoints().next().unwrap()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    let mut lines = page.lines();
-    let line = lines.find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
-    line.unwrap().trim().parse().unwrap()
+    metric(cluster, "etcd_debugging_mvcc_watcher_total ")
 }
 
 #[test]
