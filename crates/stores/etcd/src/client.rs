@@ -219,12 +219,12 @@ impl Client {
         self.call("/etcdserverpb.Lease/LeaseGrant", request).await
     }
 
-    /// Ends an etcd lease.
-    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Status> {
-        let _: Done = self
-            .call("/etcdserverpb.Lease/LeaseRevoke", LeaseRequest { id })
-            .await?;
-        Ok(())
+    /// Ends etcd leases. Best effort: otherwise they end by themselves.
+    pub(crate) async fn revoke(self, etcd_leases: Vec<i64>) {
+        for id in etcd_leases {
+            let path = "/etcdserverpb.Lease/LeaseRevoke";
+            let _: Result<Done, Status> = self.call(path, LeaseRequest { id }).await;
+        }
     }
 
     /// One keep-alive, with its answer: an open stream proves nothing.

@@ -309,6 +309,18 @@ impl Cluster {
         }
     }
 
+    /// Ends etcd leases. Best effort.
+    pub(crate) fn revoke(self: &Arc<Self>, etcd_leases: &[i64], by: Instant) {
+        let revoke = |client: Client| {
+            let ended = client.revoke(etcd_leases.to_vec());
+            async move {
+                ended.await;
+                Ok(())
+            }
+        };
+        let _ = self.ask_once(by, revoke);
+    }
+
     /// Whether the last attempt to ask it was in vain.
     pub(crate) fn is_away(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed) > 0

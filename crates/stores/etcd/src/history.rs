@@ -5,8 +5,6 @@ use std::time::Instant;
 use tenure_core::text::flat;
 use tenure_core::{Event, HistoryQuery, Repaired, StoreError};
 
-use crate::client::Client;
-use crate::cluster::Failure;
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::read::whole;
 use crate::records::EventRecord;
@@ -86,15 +84,7 @@ impl EtcdStore {
             count_only: true,
             ..self.events_from(begin.clone())
         };
-        let job = move |client: Client| {
-            let count = count.clone();
-            async move { client.range(count).await }
-        };
-        let count = self
-            .cluster
-            .ask(by, job)
-            .map_err(Failure::into_error)?
-            .count;
+        let count = self.read(count, by)?.count;
         let most = i64::try_from(self.options.history_events).unwrap_or(i64::MAX);
         let oldest = self.options.clock.now().wall - self.options.history_age;
         let mut end = self.layout.event(oldest, "", 0).into_bytes();

@@ -27,8 +27,6 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tenure_core::{ErrorKind, StoreError};
 
-use crate::client::Client;
-use crate::cluster::Failure;
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, ResponseHeader, TxnRequest};
 use crate::records::{json, number, parsed};
 use crate::store::{EtcdStore, lock};
@@ -197,12 +195,7 @@ impl EtcdStore {
     fn examine_origin(&self, by: Instant) -> Result<(Origin, Option<StoreError>), StoreError> {
         self.recall_tokens();
         let before = lock(&self.tokens).marks.clone();
-        let name = self.layout.origin();
-        let read = move |client: Client| {
-            let range = RangeRequest::one(name.clone());
-            async move { client.range(range).await }
-        };
-        let found = self.cluster.ask(by, read).map_err(Failure::into_error)?;
+        let found = self.read(RangeRequest::one(self.layout.origin()), by)?;
         self.answered_with(found.header.as_ref());
         self.read_origin(found.kvs.first())?;
         // A store that does not exist yet is made above what is remembered.

@@ -7,7 +7,7 @@ use tenure_host::interrupt::is_interrupted;
 
 use crate::client::Client;
 use crate::cluster::{Failure, remaining};
-use crate::proto::{KeyValue, RangeRequest, TxnRequest, TxnResponse};
+use crate::proto::{KeyValue, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use crate::store::EtcdStore;
 
 /// Reads in several parts, and again if the revision was compacted away meanwhile.
@@ -37,16 +37,25 @@ impl EtcdStore {
     }
 
     /// One read.
+    pub(crate) fn read(
+        &self,
+        range: RangeRequest,
+        by: Instant,
+    ) -> Result<RangeResponse, StoreError> {
+        let job = move |client: Client| {
+            let range = range.clone();
+            async move { client.range(range).await }
+        };
+        self.cluster.ask(by, job).map_err(Failure::into_error)
+    }
+
+    /// What it finds, and the revision.
     pub(crate) fn page(
         &self,
         range: RangeRequest,
         by: Instant,
     ) -> Result<(Vec<KeyValue>, i64), StoreError> {
-        let job = move |client: Client| {
-            let range = range.clone();
-            async move { client.range(range).await }
-        };
-        let found = self.cluster.ask(by, job).map_err(Failure::into_error)?;
+        let found = self.read(range, by)?;
         Ok((found.kvs, found.header.map_or(0, |header| header.revision)))
     }
 

@@ -117,11 +117,9 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session. Best effort: otherwise it ends by itself.
-    pub(crate) fn end(&self, by: Instant) {
-        let lease = self.state().etcd_lease;
-        let revoke = move |client: Client| async move { client.revoke(lease).await };
-        let _ = self.cluster.ask_once(by, revoke);
+    /// The etcd lease that its key is tied to.
+    pub(crate) fn etcd_lease(&self) -> i64 {
+        self.state().etcd_lease
     }
 }
 

@@ -175,8 +175,8 @@ impl EtcdStore {
             let unused = unused.clone();
             async move {
                 if !unused.is_empty() {
-                    // Beside the request, so that nobody waits for it.
-                    tokio::spawn(revoke(client.clone(), unused));
+                    // Beside the request, so that no caller waits for it.
+                    tokio::spawn(client.clone().revoke(unused));
                 }
                 client.grant(seconds).await
             }
@@ -511,13 +511,6 @@ pub(crate) fn request() -> String {
     tenure_host::random_uuid().simple().to_string()
 }
 
-/// Ends etcd leases. Best effort: otherwise they end by themselves.
-async fn revoke(client: Client, etcd_leases: Vec<i64>) {
-    for one in etcd_leases {
-        let _ = client.revoke(one).await;
-    }
-}
-
 impl LocalStore for EtcdStore {
     fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.presence.inherited_fd()
@@ -534,21 +527,11 @@ impl Drop for EtcdStore {
         if self.cluster.is_away() {
             return;
         }
-        let by = now() + GOODBYE;
-        let session = lock(&self.session).take();
-        if let Some(session) = session {
-            session.end(by);
-        }
-        let unused = lock(&self.etcd_leases).take_unused();
-        if !unused.is_empty() {
-            let revoke = |client: Client| {
-                let unused = unused.clone();
-                async move {
-                    revoke(client, unused).await;
-                    Ok(())
-                }
-            };
-            let _ = self.cluster.ask_once(by, revoke);
+        let session = lock(&self.session).take().map(|one| one.etcd_lease());
+        let mut left = lock(&self.etcd_leases).take_unused();
+        left.extend(session);
+        if !left.is_empty() {
+            self.cluster.revoke(&left, now() + GOODBYE);
         }
     }
 }

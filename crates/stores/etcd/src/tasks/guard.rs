@@ -400,8 +400,6 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let etcd_lease = self.etcd_lease;
-        let revoke = move |client: Client| async move { client.revoke(etcd_lease).await };
-        let _ = self.store.cluster.ask_once(self.by, revoke);
+        self.store.cluster.revoke(&[self.etcd_lease], self.by);
     }
 }
