@@ -8,7 +8,6 @@
 //! | `check` | [`check`]: examines a cluster |
 //! | `member_metrics` | what a member says of itself outside of etcd's API: its clock, its quota |
 //! | `cluster` | how its members are asked, and what their errors mean |
-//! | `guess` | what a step takes for granted instead of reading it |
 //! | `hindrance` | why a member can't be talked to, although it may run |
 //! | `driver` | what runs on the caller's thread, and what on a thread of its own |
 //! | `client`, `proto` | the connection to one member, and etcd's messages |
@@ -21,6 +20,7 @@
 //! | `repair` | puts right what was removed, damaged or restored |
 //! | `session` | the session of a process that waits, kept alive by one task |
 //! | `step` | one step of the engine as one optimistic transaction |
+//! | `guess` | what a step takes for granted instead of reading it |
 //! | `commit` | its transaction, and what became of it |
 //! | `wait` | how a waiter sleeps and is woken |
 //! | `comparison` | [`Comparison`]: how a user's own transaction depends on a lease |
@@ -42,7 +42,6 @@ mod hindrance;
 mod history;
 mod layout;
 mod let_pass;
-
 mod member_metrics;
 mod memory;
 mod origin;
@@ -54,7 +53,6 @@ mod session;
 mod step;
 mod store;
 mod tasks;
-
 mod wait;
 
 pub use address::{Address, BadAddress, Tls};
