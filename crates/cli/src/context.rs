@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+use tenure::ask::PARENT_LEASES;
 use tenure::config::near_misses;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure, who};
@@ -16,12 +17,6 @@ use crate::answer::{Failure, complain, remark};
 use crate::args::Global;
 use crate::commands::daemon::autostart;
 use crate::words;
-
-/// The environment variable with the leases that a command runs under: `STORE:TOKEN,...`.
-const WITHIN: &str = "TENURE_WITHIN";
-
-/// The environment variable that chooses a store, as `--store` does.
-const STORE: &str = "TENURE_STORE";
 
 /// The environment variable with the slot of the lease that a command runs under.
 const SLOT: &str = "TENURE_SLOT";
@@ -150,8 +145,7 @@ pub(crate) fn config_for(store: &StoreUrl, project: Option<&Project>) -> Result<
 
 /// The store that the caller named instead of the project's own: `--store`, or `TENURE_STORE`.
 fn named_store(global: &Global) -> Option<OsString> {
-    let from_environment = || std::env::var_os(STORE).filter(|store| !store.is_empty());
-    global.store.clone().or_else(from_environment)
+    global.store.clone().or_else(StoreUrl::in_environment)
 }
 
 /// Refuses a store that was chosen, for a command that works on the project's own.
@@ -167,7 +161,7 @@ pub(crate) fn refuse_store(global: &Global, why: &str) -> Result<(), Failure> {
 
 /// Opens the store that the command works on.
 pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
-    open_by(global, Tenure::open)
+    open_by(global, Tenure::open_with)
 }
 
 /// The same for a command that changes locks and no tasks.
@@ -226,26 +220,16 @@ pub(crate) fn named_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
 
 /// A store that was named, with its path seen from `start`.
 pub(crate) fn located(global: &Global, start: &Path, url: &OsStr) -> Result<StoreUrl, Failure> {
-    Ok(match StoreUrl::parse(url)? {
-        StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),
-        StoreUrl::Steroids(path) => StoreUrl::Steroids(start.join(path)),
-        StoreUrl::Exclusive(dir) => StoreUrl::Exclusive(start.join(dir)),
-        StoreUrl::Mkdir(dir) => StoreUrl::Mkdir(start.join(dir)),
-        StoreUrl::Ledger(dir) => StoreUrl::Ledger(start.join(dir)),
-        StoreUrl::Etcd(url) => {
-            if global.store.is_some() && url.has_password() {
-                let message = "a password on the command line can be read by every user of this machine: put the \
-                               address into TENURE_STORE, or the password into TENURE_ETCD_PASSWORD";
-                return Err(Failure::new(ErrorCode::Usage, message));
-            }
-            StoreUrl::Etcd(url)
-        }
-        StoreUrl::Memory => {
-            let message = "memory: is a store of one process: another command would not see its \
-                           locks. Name a store on disk, or use memory: from Rust";
-            return Err(Failure::new(ErrorCode::BadStore, message));
-        }
-    })
+    let url = StoreUrl::seen_from(start, url)?;
+    if let StoreUrl::Etcd(url) = &url
+        && global.store.is_some()
+        && url.has_password()
+    {
+        let message = "a password on the command line can be read by every user of this machine: put the \
+                       address into TENURE_STORE, or the password into TENURE_ETCD_PASSWORD";
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
+    Ok(url)
 }
 
 /// The same for a command that needs something that is there: a store that does not exist is an error, most
@@ -339,15 +323,6 @@ fn share_changes(global: &Global, tenure: &Tenure) {
     }
 }
 
-/// The leases of this store that this process runs under. It must not wait for itself.
-pub(crate) fn within(tenure: &Tenure) -> Vec<Token> {
-    let text = std::env::var(WITHIN).unwrap_or_default();
-    let ours = text.split(',').filter_map(|grant| grant.rsplit_once(':'));
-    ours.filter(|(store, _)| *store == tenure.identity())
-        .filter_map(|(_, token)| token.parse().ok().map(Token))
-        .collect()
-}
-
 /// The environment of a command that runs under these leases, under `others` of the same store, and
 /// under the leases that tenure itself runs under.
 pub(crate) fn environment(
@@ -359,7 +334,9 @@ pub(crate) fn environment(
     let Some(lease) = leases.first() else {
         return Vec::new();
     };
-    let around = std::env::var(WITHIN).ok().filter(|text| !text.is_empty());
+    let around = std::env::var(PARENT_LEASES)
+        .ok()
+        .filter(|text| !text.is_empty());
     let ours = others
         .iter()
         .chain(leases.iter().map(|lease| &lease.token))
@@ -382,7 +359,7 @@ pub(crate) fn environment(
         ("TENURE_TOKENS", lines(&|lease| lease.token.to_string())),
         ("TENURE_HOLDER", holder),
         (who::GENERATED, made_up),
-        (WITHIN, within.join(",")),
+        (PARENT_LEASES, within.join(",")),
     ];
     let slot = lease.slot.map(|slot| slot.to_string());
     // The slot of a lease around this one is no slot of this key.

@@ -66,7 +66,7 @@ pub(crate) fn with_name<'a, W>(
     tenure: &Tenure,
     ask: Ask<'a, W>,
 ) -> Result<Ask<'a, W>, Failure> {
-    let ask = ask.within(context::within(tenure));
+    let ask = ask.within(tenure.parent_leases());
     Ok(match &global.holder {
         Some(named) => ask.named(named)?.keep_place(),
         None => ask,

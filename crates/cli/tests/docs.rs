@@ -23,7 +23,6 @@
 
 mod picture;
 use crate::project;
-mod rust;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -563,22 +562,6 @@ fn the_demo_types_its_commands_and_ends_with_what_was_seen() {
 /// Whether the pages are written, not compared.
 fn overwrites() -> bool {
     std::env::var("DOCS").is_ok_and(|wish| wish == "overwrite")
-}
-
-#[test]
-fn the_library_examples_are_those_that_compile() {
-    rust::lock_among_threads().unwrap();
-    let compiled = include_str!("docs/rust.rs");
-    let compiled: Vec<&str> = compiled.lines().map(str::trim).collect();
-    let compiled = compiled.join("\n");
-    let page = fs::read_to_string(root().join("docs/guide/rust.md")).unwrap();
-    let blocks: Vec<&str> = page.split("```rust\n").skip(1).collect();
-    assert_eq!(blocks.len(), 3);
-    for block in blocks {
-        let (block, _) = block.split_once("```").unwrap();
-        let lines: Vec<&str> = block.lines().map(str::trim).collect();
-        assert!(compiled.contains(&lines.join("\n")), "{block}");
-    }
 }
 
 #[test]

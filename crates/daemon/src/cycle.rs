@@ -215,7 +215,7 @@ fn work(
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(CycleEvent),
 ) -> CycleResult {
-    let tenure = match project.open_store(config.clone(), Tenure::open) {
+    let tenure = match project.open_store(config.clone(), Tenure::open_with) {
         Ok(tenure) => tenure,
         Err(error) => return CycleResult::StoreFailed(error),
     };

@@ -45,7 +45,7 @@ pub(crate) fn reap(
     let mut reaped = ReapSummary::default();
     reaped.add(project.store(), reap_store(own, report));
     for url in others(project) {
-        let result = Tenure::open(&url, config.clone());
+        let result = Tenure::open_with(&url, config.clone());
         let result = result.and_then(|store| reap_store(&store, report));
         reaped.add(url, result);
     }

@@ -112,7 +112,7 @@ impl Cancel {
 
 /// How to wait.
 #[derive(Debug, Clone, Copy)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// At most this long.
     pub limit: Duration,
     /// Poll at least this often.

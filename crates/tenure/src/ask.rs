@@ -13,7 +13,8 @@ use tenure_core::{
 use tenure_host::identity;
 
 use crate::Error;
-use crate::acquire::{self, Cancel, Keys, Progress, WaitContext, Waiting};
+use crate::acquire::{self, Keys, WaitContext, Waiting};
+pub use crate::acquire::{Cancel, Progress};
 use crate::duration;
 use crate::guard::{Guard, Renewal};
 use crate::open::Tenure;
@@ -23,6 +24,9 @@ pub const MIN_TTL: Duration = Duration::from_millis(100);
 
 /// The longest time to live.
 pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The environment variable with the leases that a command of `tenure run` runs under: `STORE:TOKEN,...`.
+pub const PARENT_LEASES: &str = "TENURE_WITHIN";
 
 /// What the lease is tied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,7 +249,7 @@ impl Ask<'_, Key> {
     ///
     /// # let folder = tempfile::tempdir()?;
     /// # let database = folder.path().join("locks.db");
-    /// let tenure = Tenure::open(&StoreUrl::Sqlite(database), Config::default())?;
+    /// let tenure = Tenure::open_with(&StoreUrl::Sqlite(database), Config::default())?;
     /// let one = tenure.ask("db")?.mode(Mode::Shared).acquire()?;
     /// let two = tenure.ask("db")?.mode(Mode::Shared).acquire()?;
     /// assert!(matches!((one, two), (Acquired::Granted(_), Acquired::Granted(_))));
@@ -349,6 +353,19 @@ impl Ask<'_, Key> {
             (_, KeyKind::Section(_)) => locking.section_timeout,
             (_, KeyKind::Task(_) | KeyKind::Node(_) | KeyKind::Named(_)) => locking.task_timeout,
         }
+    }
+}
+
+impl Tenure {
+    /// The leases of this store that this process runs under, because `tenure run` started it. It must not wait for
+    /// itself.
+    pub fn parent_leases(&self) -> Vec<Token> {
+        let text = std::env::var(PARENT_LEASES).unwrap_or_default();
+        let grants = text.split(',').filter_map(|grant| grant.rsplit_once(':'));
+        grants
+            .filter(|(store, _)| *store == self.identity())
+            .filter_map(|(_, token)| token.parse().ok().map(Token))
+            .collect()
     }
 }
 

@@ -1,136 +1,145 @@
 //! Decide who may work on what, right now, and prove it afterwards.
 //!
-//! This is the library behind the `tenure` command: open a store, ask for a key, wait for it,
-//! have it renewed, give it back.
+//! ```no_run
+//! let guard = tenure::lock("build")?;
+//! println!("building, with token {}", guard.token());
+//! # Ok::<(), tenure::Error>(())
+//! ```
+//!
+//! That is the everyday call: the key `build` of the current folder's project, held until the guard is dropped. It waits as
+//! the project's settings say, and its error names the holder. [`try_lock`] does not wait. A program that locks often
+//! opens the store once:
 //!
 //! ```
 //! use std::time::Duration;
-//! use tenure::{Acquired, Config, StoreUrl, Tenure};
+//! use tenure::{Acquired, Tenure};
 //!
-//! # let dir = tempfile::tempdir().unwrap();
-//! # let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
-//! let tenure = Tenure::open(&StoreUrl::parse(&url)?, Config::default())?;
-//! match tenure.ask("build")?.named("agent-1")?.wait(Duration::from_secs(60)).acquire()? {
-//!     Acquired::Granted(guard) => {
-//!         // The guard renews its lease by itself, and gives the key back when it is dropped.
-//!         guard.on_lost(|| eprintln!("the lease is lost: stop writing"));
-//!         println!("building, with token {}", guard.token());
-//!         assert!(guard.is_trusted());
-//!         guard.release()?;
-//!     }
+//! let tenure = Tenure::open("memory:")?; // or Tenure::here()?, or "sqlite:locks.db"
+//! let guard = tenure.lock("build")?;
+//! guard.on_lost(|| eprintln!("the lease is lost: stop writing"));
+//! assert!(tenure.try_lock("build")?.is_none());
+//!
+//! // For those who need every case.
+//! match tenure.ask("deploy")?.named("agent-1")?.wait(Duration::from_secs(60)).acquire()? {
+//!     Acquired::Granted(guard) => assert!(guard.is_trusted()),
 //!     Acquired::Busy(busy) => println!("busy: {:?}", busy.leases),
 //!     Acquired::Deadlock(cycle) => println!("would never end: {cycle}"),
 //!     Acquired::Cancelled => {}
 //! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), tenure::Error>(())
 //! ```
 //!
 //! # Contents
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`ask`] | [`Ask`]: what is wanted, in the caller's words |
-//! | [`acquire`] | try, queue, wait, deadline |
+//! | [`ask`] | [`Ask`]: what is wanted, in the caller's words; how a wait is watched and cancelled |
 //! | [`guard`] | [`Guard`]: a lease that is renewed until it is dropped |
-//! | [`memory`] | [`MemoryStore`]: a store for the threads of one process |
-//! | [`tasks`] | working on tasks: [`Ask::start`], [`Ask::next`], [`TaskGuard`] |
-//! | [`open`] | [`StoreUrl`] and [`Tenure`] |
-//! | [`project`] | finding and making the `.tenure` folder; [`WorkTree`]: what a file is called in reservations |
-//! | [`reservations`] | [`Reservations`]: who writes or reads which files |
+//! | [`store`] | what a store tells: leases, holders, verdicts, history; [`MemoryStore`](store::MemoryStore) |
+//! | [`tasks`] | working on tasks: [`Ask::start`], [`Ask::next`], [`TaskGuard`](tasks::TaskGuard) |
+//! | [`files`] | who writes or reads which files: reservations, patterns of paths |
+//! | [`project`] | finding and making the `.tenure` folder |
 //! | [`config`] | settings and where each came from |
-//! | [`duration`] | `90s`, `1h30m` |
-//! | [`plural`] | `1 task`, `2 tasks` |
-//! | [`who`] | [`Who`]: which holder a process acts for |
+//! | [`who`] | which holder a process acts for |
 //! | [`wire`] | what programs read: the types behind `--json` |
+//! | [`text`] | `90s`, `2 tasks`, and text from others made fit to be shown |
 //!
 //! # Limitations
 //!
 //! A lease is a promise among programs that ask. What it protects must either be reached only through
 //! holders, or check the fencing token itself (see [`Guard::check`]).
 
-pub mod acquire;
+mod acquire;
 pub mod ask;
 pub mod config;
+#[doc(hidden)]
 pub mod duration;
+mod error;
 pub mod guard;
-pub mod memory;
-pub mod open;
+#[cfg(feature = "config")]
+mod here;
+mod lock;
+mod memory;
+mod open;
+#[doc(hidden)]
 pub mod plural;
 pub mod project;
-pub mod reservations;
+mod reservations;
 pub mod tasks;
 pub mod who;
 pub mod wire;
 
-pub use acquire::{CALL_LIMIT, Cancel, LEAVE_LIMIT, Progress, call_deadline};
-pub use ask::{Ask, Tie};
+pub use ask::Ask;
 pub use config::Config;
+pub use error::Error;
+pub use guard::Guard;
 #[cfg(feature = "config")]
+pub use here::{lock, try_lock};
+pub use open::{StoreUrl, Tenure};
+pub use project::Project;
+pub use tenure_core::{Acquired, Busy, Mode};
+
+/// What a store is asked and what it tells: leases, holders, verdicts, history.
+pub mod store {
+    pub use tenure_core::{
+        BadMode, BadName, Binding, Capabilities, Claim, Clock, Cycle, Deadline, Doubt, Epoch,
+        ErrorKind, Event, EventKind, Evidence, Fenced, Forced, Grant, Granted, HistoryQuery,
+        Holder, HolderId, Key, KeyKind, Lease, Liveness, Moment, Patience, Presence, Priority,
+        Process, QueuePosition, Reap, Reaped, Reason, Records, Released, Renewed, Snapshot, Store,
+        StoreError, Ticket, Token, Verdict, Waited, Waiter, Watched, Withdrawal, requests,
+    };
+    #[cfg(feature = "etcd")]
+    pub use tenure_etcd::{Comparison, EtcdStore, Relation};
+
+    pub use crate::acquire::{CALL_LIMIT, LEAVE_LIMIT, call_deadline};
+    pub use crate::memory::MemoryStore;
+    pub use crate::open::{BadUrl, EtcdUrl};
+}
+
+/// Who writes or reads which files of a repository: reservations, and patterns of paths.
+pub mod files {
+    pub use tenure_core::{BadPathSet, BadPattern, PathPattern, PathSet};
+
+    pub use crate::project::{BadPath, Target, WorkTree};
+    pub use crate::reservations::Reservations;
+}
+
+/// Texts for people: durations, counts, and text from others made fit to be shown.
+pub mod text {
+    pub use tenure_core::text::{flat, quoted, quoted_bytes, visible};
+
+    pub use crate::{duration, plural};
+}
+
+// The names as they were before each had a module.
+#[cfg(feature = "config")]
+#[doc(hidden)]
 pub use config::ConfigError;
-pub use guard::{Guard, Loss};
-pub use memory::MemoryStore;
-pub use open::{BadUrl, EtcdUrl, StoreUrl, Tenure};
-pub use project::{BadPath, Project, ProjectStore, StoreRole, Target, WorkTree};
-pub use reservations::Reservations;
-pub use tasks::{AnyTask, TaskGuard};
-pub use tenure_core::{
-    Acquired, BadName, BadPathSet, BadPattern, Binding, Busy, Capabilities, Claim, Clock, Cycle,
-    Deadline, Doubt, ErrorKind, Event, EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery,
-    Holder, HolderId, Key, Lease, Liveness, Mode, Moment, PathPattern, PathSet, Patience, Presence,
-    Priority, Process, QueuePosition, Reaped, Reason, Records, Released, Renewed, Snapshot, Store,
-    StoreError, Ticket, Token, Verdict, Waiter,
-};
 #[cfg(feature = "etcd")]
+#[doc(hidden)]
 pub use tenure_etcd::{Comparison, EtcdStore, Relation};
-pub use tenure_tasks::{Section, Status, Task, TaskError, TaskStore};
-pub use who::{Sessions, Who};
-
-/// Why something could not be done.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Something about a task could not be done.
-    #[error(transparent)]
-    Task(TaskError),
-    /// A key or holder can't be called that.
-    #[error(transparent)]
-    Name(#[from] BadName),
-    /// A time to live that makes no sense.
-    #[error("a lease of {given} can't be kept: give a time to live between {min} and {max}")]
-    Ttl {
-        /// What was asked for.
-        given: String,
-        /// The shortest.
-        min: String,
-        /// The longest.
-        max: String,
+#[doc(hidden)]
+pub use {
+    acquire::{CALL_LIMIT, Cancel, LEAVE_LIMIT, Progress, call_deadline},
+    ask::Tie,
+    files::{
+        BadPath, BadPathSet, BadPattern, PathPattern, PathSet, Reservations, Target, WorkTree,
     },
-    /// A time to live, in a store whose leases do not expire.
-    #[error(
-        "a lock of this store does not expire, so it takes no time to live: it ends when it is released or when its process ends. Leave the time to live out"
-    )]
-    NoExpiry,
-    /// The process a lease should be tied to is not there.
-    #[error("there is no process {0} to tie the lease to: give the pid of a process that runs")]
-    NoProcess(u32),
-    /// The process a lease should be tied to can't be looked at.
-    #[error("process {pid} can't be looked at ({error}): give the pid of a process of yours")]
-    HiddenProcess {
-        /// The pid.
-        pid: u32,
-        /// Why.
-        error: std::io::Error,
+    guard::Loss,
+    memory::MemoryStore,
+    open::{BadUrl, EtcdUrl},
+    project::{ProjectStore, StoreRole},
+    store::{
+        BadName, Binding, Capabilities, Claim, Clock, Cycle, Deadline, Doubt, ErrorKind, Event,
+        EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery, Holder, HolderId, Key, Lease,
+        Liveness, Moment, Patience, Presence, Priority, Process, QueuePosition, Reaped, Reason,
+        Records, Released, Renewed, Snapshot, Store, StoreError, Ticket, Token, Verdict, Waiter,
     },
-}
+    tasks::{AnyTask, Section, Status, Task, TaskError, TaskGuard, TaskStore},
+    who::{Sessions, Who},
+};
 
-impl From<TaskError> for Error {
-    fn from(error: TaskError) -> Self {
-        match error {
-            TaskError::Store(error) => Self::Store(error),
-            other => Self::Task(other),
-        }
-    }
-}
+/// The examples of the guide are tests.
+#[cfg(all(doctest, feature = "config", feature = "ledger", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/guide/rust.md")]
+mod guide {}

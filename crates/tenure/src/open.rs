@@ -74,6 +74,11 @@ pub enum BadUrl {
     /// The folder is missing.
     #[error("{0:?} names no folder. Write, for example:{FOLDERS}")]
     NoFolder(String),
+    /// The store of one process, where other processes have to see its locks.
+    #[error(
+        "memory: is a store of one process: another command would not see its locks. Name a store on disk, or use memory: from Rust"
+    )]
+    OneProcess,
     /// Not the address of an etcd cluster.
     #[error("{0}")]
     Etcd(String),
@@ -115,6 +120,24 @@ impl StoreUrl {
             b"ledger" => Ok(Self::Ledger(path)),
             _ => Err(BadUrl::Unknown(shown())),
         }
+    }
+
+    /// Parses the address of a store that other processes use too, with its path seen from `folder`.
+    pub fn seen_from(folder: &Path, text: &(impl AsRef<OsStr> + ?Sized)) -> Result<Self, BadUrl> {
+        Ok(match Self::parse(text)? {
+            Self::Sqlite(path) => Self::Sqlite(folder.join(path)),
+            Self::Steroids(path) => Self::Steroids(folder.join(path)),
+            Self::Exclusive(dir) => Self::Exclusive(folder.join(dir)),
+            Self::Mkdir(dir) => Self::Mkdir(folder.join(dir)),
+            Self::Ledger(dir) => Self::Ledger(folder.join(dir)),
+            Self::Etcd(url) => Self::Etcd(url),
+            Self::Memory => return Err(BadUrl::OneProcess),
+        })
+    }
+
+    /// The store that the environment variable `TENURE_STORE` names.
+    pub fn in_environment() -> Option<OsString> {
+        std::env::var_os("TENURE_STORE").filter(|store| !store.is_empty())
     }
 
     /// The address, with every byte of its path; [`fmt::Display`] replaces bytes that are not UTF-8. An etcd cluster is
@@ -167,12 +190,17 @@ impl Tenure {
         match url {
             #[cfg(feature = "sqlite")]
             StoreUrl::Sqlite(path) => Self::open_sqlite_for_locks(path, config),
-            _ => Self::open(url, config),
+            _ => Self::open_with(url, config),
         }
     }
 
-    /// Opens a store.
-    pub fn open(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
+    /// Opens the store with this address, with the built-in settings: [`open_with`](Self::open_with) takes others.
+    pub fn open(url: impl AsRef<OsStr>) -> Result<Self, Error> {
+        Ok(Self::open_with(&StoreUrl::parse(&url)?, Config::default())?)
+    }
+
+    /// Opens a store with these settings.
+    pub fn open_with(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
         match url {
             #[cfg(feature = "sqlite")]
             StoreUrl::Sqlite(path) => Self::open_sqlite(path, config),
@@ -203,7 +231,7 @@ impl Tenure {
     /// [`inspect`](Store::inspect), [`list`](Store::list), [`history`](tenure_core::Records::history),
     /// [`fence`](Store::fence), a dry run of [`reap`](Store::reap) and the verbs of
     /// [`tasks`](Self::tasks) that only look answer as they do in a store that was opened with
-    /// [`open`](Self::open). Every other verb, and with it every [`Ask`], fails with
+    /// [`open`](Self::open_with). Every other verb, and with it every [`Ask`], fails with
     /// [`ErrorKind::ReadOnly`] and changes nothing.
     /// [`wait`](tenure_core::Records::wait) fails too, because a process that can be woken has a liveness lock: look
     /// again after a while instead.
@@ -233,7 +261,7 @@ impl Tenure {
     /// let missing = Tenure::open_read_only(&url, Config::default()).err().unwrap();
     /// assert_eq!(missing.kind, ErrorKind::NotFound);
     ///
-    /// Tenure::open(&url, Config::default())?;
+    /// Tenure::open_with(&url, Config::default())?;
     /// let tenure = Tenure::open_read_only(&url, Config::default())?;
     /// assert!(tenure.store().list(tenure::call_deadline())?.is_empty());
     /// let refused = tenure.ask("build")?.acquire().err().unwrap();
@@ -516,7 +544,7 @@ mod tests {
                 continue;
             }
             let url = StoreUrl::parse(url).unwrap();
-            let error = Tenure::open(&url, Config::default()).err().unwrap();
+            let error = Tenure::open_with(&url, Config::default()).err().unwrap();
             assert_eq!(error.kind, ErrorKind::Unsupported);
             assert_eq!(
                 error.to_string(),

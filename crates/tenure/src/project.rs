@@ -23,6 +23,8 @@ use self::worktree::{Shared, Top, top};
 use crate::config::{Config, ConfigError};
 use crate::open::StoreUrl;
 
+#[cfg(feature = "config")]
+pub(crate) use self::state::Open;
 pub use self::work_tree::{BadPath, Target, WorkTree};
 pub use self::worktree::ProjectError;
 

@@ -23,7 +23,7 @@ impl Tenure {
     ///
     /// # let folder = tempfile::tempdir()?;
     /// # let database = folder.path().join("locks.db");
-    /// let tenure = Tenure::open(&StoreUrl::Sqlite(database), Config::default())?;
+    /// let tenure = Tenure::open_with(&StoreUrl::Sqlite(database), Config::default())?;
     /// let api = PathSet::parse(["src/api/**", "Cargo.toml"])?;
     /// let Acquired::Granted(guard) = tenure.reserve(api).named("agent-1")?.acquire()? else {
     ///     panic!("they are reserved");
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn one_reservation_of_a_holder_can_be_ended_by_force() {
-        let tenure = Tenure::open(&StoreUrl::Memory, Config::default()).unwrap();
+        let tenure = Tenure::open_with(&StoreUrl::Memory, Config::default()).unwrap();
         let reserve = |path: &str| {
             let ask = tenure.reserve(PathSet::parse([path]).unwrap());
             match ask.named("one").unwrap().acquire().unwrap() {

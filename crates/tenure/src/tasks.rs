@@ -7,7 +7,7 @@
 //!
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
-//! let tenure = Tenure::open(&StoreUrl::parse(&url)?, Config::default())?;
+//! let tenure = Tenure::open_with(&StoreUrl::parse(&url)?, Config::default())?;
 //! let task = NewTask {
 //!     title: "Fix bug".into(),
 //!     description: None,
@@ -34,9 +34,9 @@ use std::time::{Duration, Instant};
 use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Token};
 pub use tenure_tasks::{
     BadLine, BadStatus, Cause, Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary,
-    NewTask, Past, Proof, Runner, SectionSummary, Shortage, Started, TaskQuery, Withdrawal,
+    NewTask, Past, Proof, Runner, Section, SectionSummary, Shortage, Started, Status, Task,
+    TaskError, TaskQuery, TaskStore, Withdrawal,
 };
-use tenure_tasks::{Status, Task, TaskStore};
 
 use crate::Error;
 use crate::acquire::{self, Cancel, Progress, Request, call_deadline, deadline_in};

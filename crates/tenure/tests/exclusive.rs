@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn open(dir: &Path) -> Tenure {
     let url = StoreUrl::parse(&format!("exclusive:{}", dir.display())).unwrap();
-    Tenure::open(&url, Config::default()).unwrap()
+    Tenure::open_with(&url, Config::default()).unwrap()
 }
 
 fn granted(tenure: &Tenure) -> Guard {
@@ -90,7 +90,7 @@ fn the_store_has_no_tasks_and_its_folder_must_exist() {
     assert!(tenure.tasks().is_err());
     assert!(!tenure.identity().is_empty());
     let nowhere = StoreUrl::Exclusive(dir.path().join("nowhere"));
-    assert!(Tenure::open(&nowhere, Config::default()).is_err());
+    assert!(Tenure::open_with(&nowhere, Config::default()).is_err());
     assert!(StoreUrl::parse("exclusive:").is_err());
     assert_eq!(
         StoreUrl::parse("exclusive:a/b").unwrap().to_string(),

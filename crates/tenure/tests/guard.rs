@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn open(dir: &Path) -> Tenure {
     let url = StoreUrl::parse(&format!("sqlite:{}", dir.join("tenure.db").display())).unwrap();
-    Tenure::open(&url, Config::default()).unwrap()
+    Tenure::open_with(&url, Config::default()).unwrap()
 }
 
 fn granted(outcome: Acquired<Guard>) -> Guard {

@@ -21,7 +21,7 @@ fn open(dir: &Path) -> Tenure {
     let url = StoreUrl::parse(&format!("mkdir:{}", dir.join("lock").display())).unwrap();
     let mut config = Config::default();
     config.locking.poll_interval = HOUR;
-    Tenure::open(&url, config).unwrap()
+    Tenure::open_with(&url, config).unwrap()
 }
 
 fn granted(tenure: &Tenure) -> Guard {

@@ -57,7 +57,7 @@ impl Place {
     }
 
     fn open(&self) -> Tenure {
-        Tenure::open(&self.url, Config::default()).unwrap()
+        Tenure::open_with(&self.url, Config::default()).unwrap()
     }
 
     fn read_only(&self) -> Tenure {
@@ -136,7 +136,7 @@ fn worker() {
         }
         return;
     }
-    let tenure = Tenure::open(&url, Config::default()).unwrap();
+    let tenure = Tenure::open_with(&url, Config::default()).unwrap();
     let ask = tenure.ask(key.as_str()).unwrap().named("holder").unwrap();
     let Acquired::Granted(_guard) = ask.acquire().unwrap() else {
         panic!("it is free");

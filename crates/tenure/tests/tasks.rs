@@ -100,7 +100,7 @@ fn open(dir: &TempDir) -> Tenure {
     let mut config = Config::default();
     // Polling must not be what wakes a waiter.
     config.locking.poll_interval = Duration::from_secs(600);
-    Tenure::open(&StoreUrl::parse(&url).unwrap(), config).unwrap()
+    Tenure::open_with(&StoreUrl::parse(&url).unwrap(), config).unwrap()
 }
 
 fn add(tenure: &Tenure, title: &str, section: Option<&str>) -> String {

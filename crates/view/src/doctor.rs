@@ -270,7 +270,7 @@ pub fn fix(found: &[Finding], config: &Config) -> Vec<Fixed> {
             let mut lock = None;
             let mut removed = None;
             let ended = match &remedy {
-                Remedy::Cleanup(url) => Tenure::open(url, config.clone())
+                Remedy::Cleanup(url) => Tenure::open_with(url, config.clone())
                     .and_then(|tenure| tenure.store().reap(Reap::Free, call_deadline())),
                 Remedy::BreakDeadLock(root) => {
                     Ledger::open(root, tenure_ledger::Options::default()).map(|ledger| {

@@ -146,7 +146,7 @@ fn in_turns(cluster: &Etcd, game: &str, clients: usize) -> (Vec<Turn>, Vec<Turn>
 /// A key that was used very often, on a cluster that is not compacted, and one that was used once.
 fn used_often(cluster: &Etcd) -> Vec<Line> {
     let url = StoreUrl::parse(&cluster.address("often")).unwrap();
-    let tenure = Tenure::open(&url, Config::default()).unwrap();
+    let tenure = Tenure::open_with(&url, Config::default()).unwrap();
     let [often, once] = ["often", "once"].map(|key| Key::parse(key).unwrap());
     let pair = |key: &Key| {
         let Acquired::Granted(held) = tenure.ask(key.as_str()).unwrap().acquire().unwrap() else {
@@ -233,7 +233,7 @@ fn commands(cluster: &Etcd) -> Vec<Line> {
 fn next_of_many(cluster: &Etcd) -> Vec<Line> {
     let with = |count: usize| {
         let url = StoreUrl::parse(&cluster.address(&format!("tasks-{count}"))).unwrap();
-        let tenure = Tenure::open(&url, Config::default()).unwrap();
+        let tenure = Tenure::open_with(&url, Config::default()).unwrap();
         let numbers: Vec<usize> = (0..count).collect();
         for some in numbers.chunks(IMPORTED_AT_ONCE) {
             let line = |number| format!("{{\"id\":\"{number:06}\",\"title\":\"T\"}}\n");
@@ -516,7 +516,7 @@ impl Ours {
     fn new(endpoints: &str, key: String) -> Self {
         let url = StoreUrl::parse(&format!("etcd://{endpoints}/bench")).unwrap();
         Self {
-            tenure: Tenure::open(&url, Config::default()).unwrap(),
+            tenure: Tenure::open_with(&url, Config::default()).unwrap(),
             key,
             held: None,
         }

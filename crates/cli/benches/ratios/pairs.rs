@@ -35,7 +35,7 @@ pub(crate) fn open(path: &Path) -> Tenure {
     let url = StoreUrl::parse(&format!("sqlite:{}", path.display())).unwrap();
     // So many that nothing is pruned: that would be a measure of something else.
     let keep_all = [("TENURE_HISTORY_MAX_EVENTS".into(), "100000000".into())];
-    Tenure::open(&url, Config::load_with(None, None, keep_all).unwrap()).unwrap()
+    Tenure::open_with(&url, Config::load_with(None, None, keep_all).unwrap()).unwrap()
 }
 
 pub(crate) fn acquire_release(tenure: &Tenure, pairs: usize) {

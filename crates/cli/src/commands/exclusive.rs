@@ -135,7 +135,7 @@ fn ask<'a>(global: &Global, tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Fa
     let ask = tenure
         .ask(KEY)?
         .named(name(global, who)?)?
-        .within(context::within(tenure));
+        .within(tenure.parent_leases());
     Ok(match who.wait {
         Some(limit) if !limit.is_zero() => waiting::wait_for(ask, limit),
         _ => ask,

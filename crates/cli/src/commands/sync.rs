@@ -20,7 +20,7 @@ pub(crate) fn sync(global: &Global, args: &Sync) -> Result<Answer, Failure> {
     context::refuse_store(global, "only the project's own store can be synced")?;
     let project = context::project(&context::start()?)?;
     let config = context::config(Some(&project))?;
-    let open = || project.open_store(config.clone(), Tenure::open);
+    let open = || project.open_store(config.clone(), Tenure::open_with);
     match &args.command {
         Some(SyncCommand::Log { limit }) => {
             return log(&project, &open()?, (*limit > 0).then_some(*limit));

@@ -89,7 +89,7 @@ impl Hub {
 impl Clone {
     pub fn at(root: PathBuf) -> Self {
         let (project, _) = Project::init(&root).unwrap();
-        let tenure = Tenure::open(&project.store(), Config::default()).unwrap();
+        let tenure = Tenure::open_with(&project.store(), Config::default()).unwrap();
         Self {
             root,
             project,
@@ -186,7 +186,7 @@ impl Clone {
             "ref" => config.sync.reference = value.into(),
             other => panic!("{other}"),
         }
-        let tenure = Tenure::open(&self.project.store(), config).unwrap();
+        let tenure = Tenure::open_with(&self.project.store(), config).unwrap();
         Self { tenure, ..self }
     }
 

@@ -77,7 +77,7 @@ impl Tenure {
     /// ```no_run
     /// use tenure::{Acquired, Config, StoreUrl, Tenure, call_deadline};
     ///
-    /// let tenure = Tenure::open(&StoreUrl::parse("etcd://10.0.0.1:2379/team")?, Config::default())?;
+    /// let tenure = Tenure::open_with(&StoreUrl::parse("etcd://10.0.0.1:2379/team")?, Config::default())?;
     /// if let (Acquired::Granted(guard), Some(etcd)) = (tenure.ask("build")?.acquire()?, tenure.etcd()) {
     ///     let held = etcd.comparisons(guard.key(), guard.token(), call_deadline())?;
     ///     for comparison in held.iter().flatten() {

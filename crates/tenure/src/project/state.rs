@@ -50,7 +50,7 @@ const CARRIED: [&str; 3] = ["guard-commits.1.jsonl", "guard-commits.jsonl", "syn
 const LARGEST: u64 = 4 * 1024 * 1024;
 
 /// How a store is opened.
-type Open = fn(&StoreUrl, Config) -> Result<Tenure, StoreError>;
+pub(crate) type Open = fn(&StoreUrl, Config) -> Result<Tenure, StoreError>;
 
 /// The state of the project in the folder `within` of a work tree with this common directory.
 pub(super) fn place(common: &Path, within: &Path) -> PathBuf {

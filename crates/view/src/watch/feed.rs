@@ -311,7 +311,7 @@ mod tests {
 
     fn open(root: &Path) -> Tenure {
         let project = Project::find(root, None).unwrap().unwrap();
-        Tenure::open(&project.store(), Config::default()).unwrap()
+        Tenure::open_with(&project.store(), Config::default()).unwrap()
     }
 
     /// Takes and releases a key: two events.

@@ -81,10 +81,10 @@ impl BoardLock {
         let mut config = context::config(context::project_if_found().as_ref())?;
         config.locking.poll_interval = config.locking.poll_interval.min(POLL);
         let place = Place::new(place);
-        let tenure = Tenure::open(&place.url, config)?;
+        let tenure = Tenure::open_with(&place.url, config)?;
         let mut ask = tenure
             .ask(KEY)?
-            .within(context::within(&tenure))
+            .within(tenure.parent_leases())
             .command(command);
         if let Some(named) = &global.holder {
             ask = ask.named(named)?;
