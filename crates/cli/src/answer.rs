@@ -49,6 +49,20 @@ impl Answer {
         }
     }
 
+    /// The text only confirms what was done: `--quiet` leaves it out.
+    pub(crate) fn confirmed(
+        global: &Global,
+        data: impl Serialize,
+        text: impl Into<String>,
+    ) -> Self {
+        let text = if global.quiet {
+            String::new()
+        } else {
+            text.into()
+        };
+        Self::new(data, text)
+    }
+
     /// The text has colours: the command has escaped what came from others ([`flat`](tenure_core::text::flat)).
     pub(crate) fn styled(mut self) -> Self {
         self.is_styled = true;

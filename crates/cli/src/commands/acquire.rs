@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use tenure::wire::AcquiredJson;
-use tenure::{Tenure, Tie, call_deadline};
-use tenure_core::{Key, Lease, Moment, Reason};
+use tenure::{Guard, Tenure, Tie, call_deadline};
+use tenure_core::{Grant, Key, Lease, Moment, Reason};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};
@@ -34,29 +35,38 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     let guard = waiting::acquire(global, &tenure, &what, ask, &mut signals)?;
     let now = tenure.clock().now();
     let data = granted(&now, &guard);
-    let mut tokens = Vec::new();
-    let mut new = Vec::new();
     for (lease, reason) in guard.granted() {
         say_held(global, &now, lease, reason);
-        tokens.push(lease.token.to_string());
-        // A caller that owned the lease before has seen its token.
-        if reason != Reason::AlreadyOwned {
-            new.push(lease.grant());
-        }
     }
-    let tokens = tokens.join("\n");
+    Ok(hand_over(&tenure, guard, data))
+}
+
+/// Leaves what was granted to the caller, and prints the tokens. If the answer can't be written, the caller has no token
+/// and the new leases are released.
+pub(crate) fn hand_over(tenure: &Tenure, guard: Guard, data: impl Serialize) -> Answer {
+    let tokens: Vec<String> = guard.leases().map(|it| it.token.to_string()).collect();
+    // A caller that owned a lease before has seen its token.
+    let new = guard
+        .granted()
+        .filter(|(_, reason)| *reason != Reason::AlreadyOwned);
+    let new: Vec<Grant> = new.map(|(lease, _)| lease.grant()).collect();
     guard.leave_standing();
-    if new.is_empty() {
-        return Ok(Answer::new(data, tokens));
-    }
-    // If the answer cannot be written, the caller has no token and the leases are released.
     let store = Arc::clone(tenure.store());
     let undo = move || {
         for grant in &new {
             let _ = store.release(grant, call_deadline());
         }
     };
-    Ok(Answer::new(data, tokens).or_undo(undo))
+    Answer::new(data, tokens.join("\n")).or_undo(undo)
+}
+
+/// What proves to a later command that it is about this lease.
+pub(crate) fn proof(global: &Global, lease: &Lease) -> String {
+    if global.holder.is_some() {
+        format!("--as {}", words::quoted(lease.holder.id.as_str()))
+    } else {
+        format!("--token {}", lease.token)
+    }
 }
 
 /// A lease on the key that the calling shell took with `--pid $$`, for a request without `--pid`: the shell
@@ -87,11 +97,6 @@ fn tied_to_caller(
 
 /// Tells a person what is held, and how to release it.
 fn say_held(global: &Global, now: &Moment, lease: &Lease, reason: Reason) {
-    let name = if global.holder.is_some() {
-        format!("--as {}", words::quoted(lease.holder.id.as_str()))
-    } else {
-        format!("--token {}", lease.token)
-    };
     let held = if reason == Reason::AlreadyOwned {
         format!(
             "you hold {} already, as {}, with token {},",
@@ -103,9 +108,10 @@ fn say_held(global: &Global, now: &Moment, lease: &Lease, reason: Reason) {
     remark(
         global,
         &format!(
-            "{held} {}; to release it: tenure release {} {name}{}",
+            "{held} {}; to release it: tenure release {} {}{}",
             words::lasts(now, lease),
             words::quoted(lease.key.as_str()),
+            proof(global, lease),
             words::in_store(global.store.as_deref())
         ),
     );

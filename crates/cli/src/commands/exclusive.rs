@@ -6,14 +6,14 @@ use serde_json::json;
 use tenure::project::FOLDER;
 use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, LockJson};
 use tenure::{Ask, StoreUrl, Tenure, Tie};
-use tenure_core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
+use tenure_core::{HolderId, Key, Lease, Token, Verdict};
 use tenure_host::caller::{self, Caller};
 use tenure_lockfile::exclusive::{Check, should_skip_database};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::exclusive::{Acquire, Exclusive, Place, Run, Who};
-use crate::commands::release::{lost, not_held};
+use crate::commands::release::{not_held, release_grant};
 use crate::commands::run;
 use crate::context;
 use crate::program::Program;
@@ -172,12 +172,7 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
         ),
     );
     let data = ExclusiveAcquiredJson::new(&lease, pid);
-    let text = if global.quiet {
-        String::new()
-    } else {
-        lease.token.to_string()
-    };
-    Ok(Answer::new(data, text))
+    Ok(Answer::confirmed(global, data, lease.token.to_string()))
 }
 
 /// The process that called tenure and is to hold the lock.
@@ -234,24 +229,15 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
         )?;
         return Ok(freed(global, &lease));
     }
-    let grant: Grant = lease.grant();
-    match tenure.store().release(&grant, tenure::call_deadline())? {
-        Released::Freed(lease) => Ok(freed(global, &lease)),
-        Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
-    }
+    Ok(freed(global, &release_grant(&tenure, &lease.grant())?))
 }
 
 fn freed(global: &Global, lease: &Lease) -> Answer {
-    let text = if global.quiet {
-        ""
-    } else {
-        "Released the exclusive lock."
-    };
     let data = ExclusiveReleasedJson {
         holder: lease.holder.id.clone(),
         released: true,
     };
-    Answer::new(data, text)
+    Answer::confirmed(global, data, "Released the exclusive lock.")
 }
 
 fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {

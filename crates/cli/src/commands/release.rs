@@ -21,16 +21,19 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
     };
     let tenure = context::open_existing_for_locks(global)?;
     let (grant, _) = mine(global, &tenure, &key, release.token)?;
-    match tenure.store().release(&grant, call_deadline())? {
-        Released::Freed(lease) => {
-            let text = if global.quiet {
-                String::new()
-            } else {
-                freed(&lease)
-            };
-            Ok(Answer::new(ReleasedJson::from(&lease), text))
-        }
-        Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
+    let lease = release_grant(&tenure, &grant)?;
+    Ok(Answer::confirmed(
+        global,
+        ReleasedJson::from(&lease),
+        freed(&lease),
+    ))
+}
+
+/// Releases one lease, for this command and for those of the protocols, which have words of their own for it.
+pub(crate) fn release_grant(tenure: &Tenure, grant: &Grant) -> Result<Lease, Failure> {
+    match tenure.store().release(grant, call_deadline())? {
+        Released::Freed(lease) => Ok(lease),
+        Released::AlreadyGone(leases) => Err(lost(tenure, grant, &leases)),
     }
 }
 
@@ -65,12 +68,11 @@ fn release_several(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let text = if global.quiet {
-        String::new()
-    } else {
-        lines.join("\n")
-    };
-    Ok(Answer::new(json!({ "released": released }), text))
+    Ok(Answer::confirmed(
+        global,
+        json!({ "released": released }),
+        lines.join("\n"),
+    ))
 }
 
 /// The caller's leases on several keys, if all of them are on record.

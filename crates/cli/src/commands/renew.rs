@@ -43,12 +43,11 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
         }
     }
     lines.extend(requests.iter().map(told));
-    let text = if global.quiet {
-        String::new()
-    } else {
-        lines.join("\n")
-    };
-    Ok(Answer::new(json!({ "leases": leases }), text))
+    Ok(Answer::confirmed(
+        global,
+        json!({ "leases": leases }),
+        lines.join("\n"),
+    ))
 }
 
 fn yours(now: &Moment, lease: &Lease) -> String {
@@ -82,20 +81,19 @@ pub(crate) fn renew_key(
     check_ttl(tenure, ttl)?;
     let (grant, lease) = mine(global, tenure, key, token)?;
     let ttl = ttl.unwrap_or(lease.ttl);
-    match tenure.store().renew(&grant, ttl, call_deadline())? {
-        Renewed::Extended(lease) => {
-            let now = tenure.clock().now();
-            let requests = requests_afterwards(tenure, [&lease]);
-            let text = if global.quiet {
-                String::new()
-            } else {
-                let told = requests.iter().map(told);
-                let lines: Vec<String> = std::iter::once(yours(&now, &lease)).chain(told).collect();
-                lines.join("\n")
-            };
-            let renewed = RenewedJson::new(&now, &lease).asked(&requests);
-            Ok(Answer::new(renewed, text))
-        }
-        Renewed::Lost(leases) => Err(lost(tenure, &grant, &leases)),
+    let lease = renew_grant(tenure, &grant, ttl)?;
+    let now = tenure.clock().now();
+    let requests = requests_afterwards(tenure, [&lease]);
+    let told = requests.iter().map(told);
+    let lines: Vec<String> = std::iter::once(yours(&now, &lease)).chain(told).collect();
+    let renewed = RenewedJson::new(&now, &lease).asked(&requests);
+    Ok(Answer::confirmed(global, renewed, lines.join("\n")))
+}
+
+/// Extends one lease, for this command and for those of the protocols, which have words of their own for it.
+pub(crate) fn renew_grant(tenure: &Tenure, grant: &Grant, ttl: Duration) -> Result<Lease, Failure> {
+    match tenure.store().renew(grant, ttl, call_deadline())? {
+        Renewed::Extended(lease) => Ok(lease),
+        Renewed::Lost(leases) => Err(lost(tenure, grant, &leases)),
     }
 }

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use tenure::{StoreUrl, Tenure, Tie};
-use tenure_core::{Key, Reap, Reason, Released, Renewed, Verdict};
+use tenure_core::{Key, Reap, Verdict};
 use tenure_ledger::{LedgerStore, NodeId};
 
 use super::{folder, in_folder};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::ledger::{Place, WhichNode};
 use crate::args::{Global, WaitArgs};
-use crate::commands::release::{lost, mine};
+use crate::commands::acquire::{hand_over, proof};
+use crate::commands::release::{mine, release_grant};
+use crate::commands::renew::renew_grant;
 use crate::context;
 use crate::signals::Signals;
 use crate::table::Table;
@@ -58,35 +60,21 @@ pub(super) fn claim(
         Failure::new(ErrorCode::NodeLocked, message).details(details)
     })?;
     let now = tenure.clock().now();
-    let (lease, reason) = (held.lease().clone(), held.reason());
-    held.leave_standing();
-    let proof = if global.holder.is_some() {
-        format!("--as {}", words::quoted(lease.holder.id.as_str()))
-    } else {
-        format!("--token {}", lease.token)
-    };
+    let lease = held.lease();
     remark(
         global,
         &format!(
-            "{} holds node {} {}; to release it: tenure ledger release {} {proof}{}",
+            "{} holds node {} {}; to release it: tenure ledger release {} {}{}",
             lease.holder.id,
             key.id(),
-            words::lasts(&now, &lease),
+            words::lasts(&now, lease),
             key.id(),
+            proof(global, lease),
             in_folder(place)
         ),
     );
-    let data = NodeClaimedJson::new(&now, &lease, reason);
-    let token = lease.token.to_string();
-    // If the token can't be printed, the claim is released: without it the claim is useless.
-    if reason == Reason::AlreadyOwned {
-        return Ok(Answer::new(data, token));
-    }
-    let store = std::sync::Arc::clone(tenure.store());
-    let undo = move || {
-        let _ = store.release(&lease.grant(), tenure::call_deadline());
-    };
-    Ok(Answer::new(data, token).or_undo(undo))
+    let data = NodeClaimedJson::new(&now, lease, held.reason());
+    Ok(hand_over(&tenure, held, data))
 }
 
 /// The arguments of a command on this ledger, so that messages name its store.
@@ -107,22 +95,18 @@ pub(super) fn refresh(
     let tenure = open(global, place)?;
     let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
     let ttl = ttl.unwrap_or(tenure.config().locking.task_timeout);
-    match tenure.store().renew(&grant, ttl, tenure::call_deadline())? {
-        Renewed::Extended(lease) => {
-            let now = tenure.clock().now();
-            let text = if global.quiet {
-                String::new()
-            } else {
-                format!(
-                    "Node {} is claimed {}.",
-                    key.id(),
-                    words::lasts(&now, &lease)
-                )
-            };
-            Ok(Answer::new(NodeRefreshedJson::new(&now, &lease), text))
-        }
-        Renewed::Lost(leases) => Err(lost(&tenure, &grant, &leases)),
-    }
+    let lease = renew_grant(&tenure, &grant, ttl)?;
+    let now = tenure.clock().now();
+    let text = format!(
+        "Node {} is claimed {}.",
+        key.id(),
+        words::lasts(&now, &lease)
+    );
+    Ok(Answer::confirmed(
+        global,
+        NodeRefreshedJson::new(&now, &lease),
+        text,
+    ))
 }
 
 pub(super) fn release(
@@ -133,17 +117,13 @@ pub(super) fn release(
     let key = key(&which.node)?;
     let tenure = open(global, place)?;
     let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
-    match tenure.store().release(&grant, tenure::call_deadline())? {
-        Released::Freed(lease) => {
-            let text = if global.quiet {
-                String::new()
-            } else {
-                format!("Node {} is free.", key.id())
-            };
-            Ok(Answer::new(NodeReleasedJson::from(&lease), text))
-        }
-        Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
-    }
+    let lease = release_grant(&tenure, &grant)?;
+    let text = format!("Node {} is free.", key.id());
+    Ok(Answer::confirmed(
+        global,
+        NodeReleasedJson::from(&lease),
+        text,
+    ))
 }
 
 pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> {
@@ -235,10 +215,9 @@ pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answ
     if lines.is_empty() {
         lines.push("No claim has expired, and no holder is proven dead.".into());
     }
-    let text = if global.quiet {
-        String::new()
-    } else {
-        lines.join("\n")
-    };
-    Ok(Answer::new(NodesReapedJson::new(dry_run, &reaped), text))
+    Ok(Answer::confirmed(
+        global,
+        NodesReapedJson::new(dry_run, &reaped),
+        lines.join("\n"),
+    ))
 }
