@@ -203,7 +203,7 @@ key once it is released, wait for it: tenure run, tenure acquire.")]
     Doctor(view::Doctor),
     /// Refuse commits that change what other holders have reserved
     #[command(subcommand, after_help = guard::HELP)]
-    Guard(guard::Guard),
+    Guard(guard::GuardCommand),
     /// Add, list, start and finish tasks, or work through them
     #[command(
         subcommand,

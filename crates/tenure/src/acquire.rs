@@ -112,7 +112,7 @@ impl Cancel {
 
 /// How to wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitLimits {
     /// At most this long.
     pub limit: Duration,
     /// Poll at least this often.
@@ -192,7 +192,7 @@ impl Request for Keys<'_> {
 pub(crate) struct WaitContext<'a> {
     pub(crate) store: &'a Arc<dyn Store>,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) waiting: Option<Waiting>,
+    pub(crate) waiting: Option<WaitLimits>,
     pub(crate) cancel: &'a Cancel,
     pub(crate) observer: &'a mut dyn FnMut(Progress<'_>),
 }
@@ -281,12 +281,12 @@ pub(crate) fn acquire<R: Request>(
             return Ok(Acquired::Busy(busy));
         }
         match round(context, waiting, &busy, patience, &asked, &began) {
-            Ok(Round::LookAgain) => last = Some(busy),
-            Ok(Round::TimeUp) => {
+            Ok(WaitRound::LookAgain) => last = Some(busy),
+            Ok(WaitRound::TimeUp) => {
                 request.withdraw(waiting.on_timeout, deadline_in(OVERTIME))?;
                 return Ok(Acquired::Busy(busy));
             }
-            Ok(Round::Cancelled) => return cancelled(request, context),
+            Ok(WaitRound::Cancelled) => return cancelled(request, context),
             Err(error) => {
                 let _ = request.withdraw(Withdrawal::Leave, deadline_in(LEAVE_LIMIT));
                 return Err(error.into());
@@ -336,7 +336,7 @@ fn tied_process_ended(binding: &Binding) -> Option<u32> {
 /// notice that the holder has died and the waiters ahead do not react: a thousand that ask all the time
 /// would keep the store from the few. A release wakes the first waiter that is present, however far back
 /// it is, and so does every claim that finds the key free.
-fn poll_interval(waiting: &Waiting, busy: &Busy) -> Duration {
+fn poll_interval(waiting: &WaitLimits, busy: &Busy) -> Duration {
     let poll = waiting.poll.min(HEARTBEAT);
     // A person who watches the wait wants to see it move.
     let longest = if waiting.tick < poll { 2 } else { 60 };
@@ -345,7 +345,7 @@ fn poll_interval(waiting: &Waiting, busy: &Busy) -> Duration {
     poll.saturating_mul(factor.min(longest))
 }
 
-enum Round {
+enum WaitRound {
     LookAgain,
     TimeUp,
     Cancelled,
@@ -354,17 +354,17 @@ enum Round {
 /// Blocks until it is worth asking again.
 fn round(
     context: &mut WaitContext<'_>,
-    waiting: Waiting,
+    waiting: WaitLimits,
     busy: &Busy,
     patience: Duration,
     asked: &Moment,
     began: &Moment,
-) -> Result<Round, StoreError> {
+) -> Result<WaitRound, StoreError> {
     let poll = poll_interval(&waiting, busy).min(patience);
     context.cancel.calls.waits();
     loop {
         if context.cancel.is_requested() {
-            return Ok(Round::Cancelled);
+            return Ok(WaitRound::Cancelled);
         }
         let now = context.clock.now();
         let elapsed = now.ticks.saturating_sub(began.ticks);
@@ -376,7 +376,7 @@ fn round(
         });
         let left = waiting.limit.saturating_sub(elapsed);
         if left.is_zero() {
-            return Ok(Round::TimeUp);
+            return Ok(WaitRound::TimeUp);
         }
         let poll_due = poll.saturating_sub(now.ticks.saturating_sub(asked.ticks));
         let ends_in = busy.look_again.as_ref().map(|end| {
@@ -385,13 +385,13 @@ fn round(
         });
         let overdue = busy.look_again.as_ref().is_some_and(|end| end.passed(&now));
         if poll_due.is_zero() || overdue {
-            return Ok(Round::LookAgain);
+            return Ok(WaitRound::LookAgain);
         }
         let due = ends_in.map_or(poll_due, |ends_in| ends_in.min(poll_due));
         let timeout = due.min(left).min(waiting.tick);
         match context.store.wait(&busy.watched(), timeout)? {
-            Waited::Changed if context.cancel.is_requested() => return Ok(Round::Cancelled),
-            Waited::Changed => return Ok(Round::LookAgain),
+            Waited::Changed if context.cancel.is_requested() => return Ok(WaitRound::Cancelled),
+            Waited::Changed => return Ok(WaitRound::LookAgain),
             Waited::TimedOut => {}
         }
     }

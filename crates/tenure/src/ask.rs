@@ -13,7 +13,7 @@ use tenure_core::{
 use tenure_host::identity;
 
 use crate::Error;
-use crate::acquire::{self, Keys, WaitContext, Waiting};
+use crate::acquire::{self, Keys, WaitContext, WaitLimits};
 pub use crate::acquire::{Cancel, Progress};
 use crate::duration;
 use crate::guard::{Guard, Renewal};
@@ -163,8 +163,8 @@ impl<'a, W> Ask<'a, W> {
     }
 
     /// How to wait, if at all.
-    pub(crate) fn waiting(&self) -> Option<Waiting> {
-        self.wait.map(|limit| Waiting {
+    pub(crate) fn waiting(&self) -> Option<WaitLimits> {
+        self.wait.map(|limit| WaitLimits {
             limit,
             poll: self.tenure.config.locking.poll_interval,
             tick: self.tick,

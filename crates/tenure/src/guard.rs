@@ -519,7 +519,7 @@ struct Keeper {
 }
 
 /// What came of one round of the keeper.
-enum Round {
+enum KeeperRound {
     /// The lease goes on.
     Kept,
     /// The lease goes on, and something may have happened to it: it was renewed, or this process was woken.
@@ -537,15 +537,15 @@ impl Keeper {
         let mut told = 0;
         while !self.trust.is_over() {
             match self.round(&mut renew_at) {
-                Round::Kept => self.trust.lock().last_error = None,
-                Round::Woken => self.look_for_requests(&mut told),
-                Round::Lost(key, now) => return self.trust.lose(&key, Loss::Taken(now)),
+                KeeperRound::Kept => self.trust.lock().last_error = None,
+                KeeperRound::Woken => self.look_for_requests(&mut told),
+                KeeperRound::Lost(key, now) => return self.trust.lose(&key, Loss::Taken(now)),
                 // What was held in it is lost; a retry would only use up the rest of the trust.
-                Round::Failed(error) if error.kind == ErrorKind::Gone => {
+                KeeperRound::Failed(error) if error.kind == ErrorKind::Gone => {
                     let key = &self.trust.key;
                     return self.trust.lose(key, Loss::NotRenewed(Some(error)));
                 }
-                Round::Failed(error) => {
+                KeeperRound::Failed(error) => {
                     let mut state = self.trust.lock();
                     state.last_error = Some(error);
                     drop(state);
@@ -556,13 +556,13 @@ impl Keeper {
     }
 
     /// Renews if it is time, or waits.
-    fn round(&self, renew_at: &mut Duration) -> Round {
+    fn round(&self, renew_at: &mut Duration) -> KeeperRound {
         let now = self.trust.now();
         if now >= *renew_at {
             let round = self.renew();
-            if matches!(round, Round::Kept) {
+            if matches!(round, KeeperRound::Kept) {
                 *renew_at = now.saturating_add(self.ttl / 3);
-                return Round::Woken;
+                return KeeperRound::Woken;
             }
             return round;
         }
@@ -570,7 +570,7 @@ impl Keeper {
         for grant in &self.grants {
             let snapshot = match self.store.inspect(&grant.key, self.deadline()) {
                 Ok(snapshot) => snapshot,
-                Err(error) => return Round::Failed(error),
+                Err(error) => return KeeperRound::Failed(error),
             };
             let ours = |(lease, _): &(Lease, _)| lease.is(grant);
             if !snapshot.leases.iter().any(ours) {
@@ -582,10 +582,10 @@ impl Keeper {
         }
         // After the snapshots: a stop from here on changes their revision.
         if self.trust.is_over() {
-            return Round::Kept;
+            return KeeperRound::Kept;
         }
         let (Some((first, others)), Some(seen)) = (self.grants.split_first(), seen) else {
-            return Round::Kept;
+            return KeeperRound::Kept;
         };
         let watched = Watched {
             key: &first.key,
@@ -599,9 +599,9 @@ impl Keeper {
         };
         let timeout = renew_at.saturating_sub(now).min(self.poll);
         match self.store.wait(&watched, timeout) {
-            Ok(Waited::Changed) => Round::Woken,
-            Ok(Waited::TimedOut) => Round::Kept,
-            Err(error) => Round::Failed(error),
+            Ok(Waited::Changed) => KeeperRound::Woken,
+            Ok(Waited::TimedOut) => KeeperRound::Kept,
+            Err(error) => KeeperRound::Failed(error),
         }
     }
 
@@ -625,24 +625,24 @@ impl Keeper {
         }
     }
 
-    fn renew(&self) -> Round {
+    fn renew(&self) -> KeeperRound {
         let asked = self.trust.now();
         let renewed = match self
             .store
             .renew_all(&self.grants, self.ttl, self.deadline())
         {
             Ok(renewed) => renewed,
-            Err(error) => return Round::Failed(error),
+            Err(error) => return KeeperRound::Failed(error),
         };
         let mut until = self.trust.lock().trusted_until;
         for (grant, renewed) in self.grants.iter().zip(renewed) {
             match renewed {
                 Renewed::Extended(lease) => until = trusted_until(&lease, asked),
-                Renewed::Lost(now) => return Round::Lost(grant.key.clone(), now),
+                Renewed::Lost(now) => return KeeperRound::Lost(grant.key.clone(), now),
             }
         }
         self.trust.lock().trusted_until = until;
-        Round::Kept
+        KeeperRound::Kept
     }
 
     /// A call that takes longer than the lease can be trusted is of no use.

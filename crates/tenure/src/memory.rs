@@ -38,14 +38,14 @@ const EVENTS: usize = 10_000;
 /// ```
 #[derive(Debug)]
 pub struct MemoryStore {
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<Contents>>,
     session: SessionId,
     bell: Arc<Doorbell>,
     clock: HostClock,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Contents {
     revision: u64,
     keys: BTreeMap<Key, (Vec<Lease>, Vec<Waiter>)>,
     newest_token: u64,
@@ -94,7 +94,7 @@ impl MemoryStore {
         Self::handle_of(Arc::clone(&self.shared))
     }
 
-    fn handle_of(shared: Arc<Mutex<State>>) -> Self {
+    fn handle_of(shared: Arc<Mutex<Contents>>) -> Self {
         let (bell, clock) = (Arc::new(Doorbell::default()), HostClock::new());
         let mut state = lock(&shared);
         state.newest_session += 1;
@@ -110,7 +110,7 @@ impl MemoryStore {
     }
 
     /// Under the mutex: a wake-up that comes later must change it.
-    fn revision(&self, state: &State) -> Revision {
+    fn revision(&self, state: &Contents) -> Revision {
         Revision(state.revision << 24 | *lock(&self.bell.rings) & 0xff_ffff)
     }
 }
@@ -128,7 +128,7 @@ impl Drop for MemoryStore {
 /// One step: the mutex is held.
 #[derive(Debug)]
 pub struct MemoryStep<'a> {
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, Contents>,
     now: Moment,
     woken: BTreeSet<SessionId>,
 }

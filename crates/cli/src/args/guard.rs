@@ -19,7 +19,7 @@ shell or agent that git was started from.
 Settings: guard.strict, guard.require.";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Guard {
+pub(crate) enum GuardCommand {
     /// Put the guard's hooks into this git repository
     #[command(after_help = "Example: tenure guard install
 
@@ -65,7 +65,7 @@ tenure-holder (git push -o tenure-holder=agent-1).")]
     },
 }
 
-impl Guard {
+impl GuardCommand {
     /// The name of the subcommand in the JSON envelope.
     pub(crate) fn name(&self) -> &'static str {
         match self {

@@ -19,7 +19,7 @@ use tenure_git::GitError;
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::args::guard::Guard;
+use crate::args::guard::GuardCommand;
 use crate::context;
 use crate::exit::Exit;
 use crate::words;
@@ -27,13 +27,13 @@ use crate::words;
 /// How many commits `status` shows.
 const SHOWN: usize = 10;
 
-pub(crate) fn guard(global: &Global, guard: Guard) -> Result<Answer, Failure> {
+pub(crate) fn guard(global: &Global, guard: GuardCommand) -> Result<Answer, Failure> {
     match guard {
-        Guard::Install => install(global),
-        Guard::Uninstall => uninstall(global),
-        Guard::Status => status(global),
-        Guard::Receive => hook::hook(global, false, "pre-receive", &[]),
-        Guard::Hook {
+        GuardCommand::Install => install(global),
+        GuardCommand::Uninstall => uninstall(global),
+        GuardCommand::Status => status(global),
+        GuardCommand::Receive => hook::hook(global, false, "pre-receive", &[]),
+        GuardCommand::Hook {
             strict,
             folder,
             name,

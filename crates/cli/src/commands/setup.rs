@@ -15,7 +15,7 @@ use tenure_host::files::fault::explain;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::agents::{Setup, SetupTarget};
-use crate::args::guard::Guard;
+use crate::args::guard::GuardCommand;
 use crate::commands::guard::guard;
 use crate::{context, words};
 
@@ -114,10 +114,10 @@ fn git(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         return Err(Failure::new(ErrorCode::Usage, why));
     }
     let (what, command) = if setup.remove {
-        ("git will no longer run tenure", Guard::Uninstall)
+        ("git will no longer run tenure", GuardCommand::Uninstall)
     } else {
         let what = "git will run tenure before commits, merges and pushes; the hooks of other tools stay, and run as before";
-        (what, Guard::Install)
+        (what, GuardCommand::Install)
     };
     if !setup.yes {
         confirm(

@@ -14,14 +14,14 @@ use super::{Keeping, STACK};
 /// After this time the threads start, or after a twentieth of the time to live.
 const MOMENT: Duration = Duration::from_millis(20);
 
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
+static WAITING: Mutex<Unstarted> = Mutex::new(Unstarted {
     guards: Vec::new(),
     wakes_at: None,
     runs: false,
 });
 static CHANGED: Condvar = Condvar::new();
 
-struct Waiting {
+struct Unstarted {
     /// When each is due, on the boot clock.
     guards: Vec<(Duration, Weak<Keeping>)>,
     /// When the thread wakes up by itself.
