@@ -12,11 +12,11 @@ use clap::error::ErrorKind as UsageError;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure::project::ProjectError;
+use tenure::store::{BadName, ErrorKind as StoreErrorKind, StoreError};
+use tenure::tasks::TaskError;
+use tenure::text::visible;
 use tenure::who::NoName;
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
-use tenure_core::text::visible;
-use tenure_core::{BadName, ErrorKind as StoreErrorKind, StoreError};
-use tenure_tasks::TaskError;
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -63,7 +63,7 @@ impl Answer {
         Self::new(data, text)
     }
 
-    /// The text has colours: the command has escaped what came from others ([`flat`](tenure_core::text::flat)).
+    /// The text has colours: the command has escaped what came from others ([`flat`](tenure::text::flat)).
     pub(crate) fn styled(mut self) -> Self {
         self.is_styled = true;
         self
@@ -204,18 +204,18 @@ impl From<BadName> for Failure {
     }
 }
 
-impl From<tenure::BadPath> for Failure {
-    fn from(error: tenure::BadPath) -> Self {
+impl From<tenure::files::BadPath> for Failure {
+    fn from(error: tenure::files::BadPath) -> Self {
         let code = match error {
-            tenure::BadPath::Io { .. } => ErrorCode::Io,
+            tenure::files::BadPath::Io { .. } => ErrorCode::Io,
             _ => ErrorCode::BadName,
         };
         Self::new(code, error.to_string())
     }
 }
 
-impl From<tenure::BadPathSet> for Failure {
-    fn from(error: tenure::BadPathSet) -> Self {
+impl From<tenure::files::BadPathSet> for Failure {
+    fn from(error: tenure::files::BadPathSet) -> Self {
         Self::new(ErrorCode::BadName, error.to_string())
     }
 }
@@ -316,8 +316,8 @@ impl From<TaskError> for Failure {
     }
 }
 
-impl From<tenure::ConfigError> for Failure {
-    fn from(error: tenure::ConfigError) -> Self {
+impl From<tenure::config::ConfigError> for Failure {
+    fn from(error: tenure::config::ConfigError) -> Self {
         Self::new(ErrorCode::BadConfig, error.to_string())
     }
 }
@@ -364,8 +364,8 @@ impl From<tenure_files::Error> for Failure {
     }
 }
 
-impl From<tenure::BadUrl> for Failure {
-    fn from(error: tenure::BadUrl) -> Self {
+impl From<tenure::store::BadUrl> for Failure {
+    fn from(error: tenure::store::BadUrl) -> Self {
         Self::new(ErrorCode::BadStore, error.to_string())
     }
 }

@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand};
 pub(crate) use parse::parse;
-use tenure::duration;
-use tenure_core::{Mode, Priority};
+use tenure::Mode;
+use tenure::store::Priority;
+use tenure::text::duration;
 
 /// Decide who may work on what, right now.
 #[derive(Debug, Parser)]

@@ -8,9 +8,9 @@ use std::sync::Once;
 
 use tenure::ask::PARENT_LEASES;
 use tenure::config::near_misses;
+use tenure::store::{Binding, Grant, HolderId, Key, Lease, StoreError, Token};
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure, who};
-use tenure_core::{Binding, Grant, HolderId, Key, Lease, StoreError, Token};
 use tenure_host::files::look;
 
 use crate::answer::{Failure, complain, remark};

@@ -10,7 +10,7 @@ use anstream::adapter::strip_str;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
-use tenure_core::text::flat;
+use tenure::text::flat;
 
 /// How many bytes of the end are remembered.
 const TAIL: usize = 4096;

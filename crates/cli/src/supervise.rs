@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
-use tenure::duration;
+use tenure::text::duration;
 use tenure_host::{Tied, bell};
 
 use crate::answer::remark;

@@ -6,7 +6,7 @@
 //! 3. Prose, which is the last column, is broken between words.
 
 use std::io::IsTerminal;
-use tenure_core::text::flat;
+use tenure::text::flat;
 
 use crate::fit;
 

@@ -10,8 +10,11 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
-use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, call_deadline, duration};
-use tenure_core::{Busy, Cycle, Key, Lease, Verdict};
+use tenure::ask::{Cancel, Progress};
+use tenure::store::{Cycle, Key, Lease, Verdict, call_deadline};
+use tenure::text::duration;
+use tenure::wire::{BusyJson, DeadlockJson, ErrorCode};
+use tenure::{Acquired, Ask, Busy, Guard, Tenure};
 
 pub(crate) use self::show::{KeyWait, RELEASED, WaitDisplay, WaitText, limit, locked, situation};
 
@@ -21,7 +24,6 @@ use crate::context;
 use crate::exit::Exit;
 use crate::signals::{Signals, stop_here};
 use crate::words;
-use tenure::wire::{BusyJson, DeadlockJson, ErrorCode};
 
 /// How often a terminal is updated.
 const TICK: Duration = Duration::from_secs(1);

@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::duration;
+use tenure::store::{HolderId, Key, Lease, Moment, Verdict, Waiter};
+use tenure::tasks::{Section, Task};
+use tenure::text::{duration, flat};
+pub(crate) use tenure::text::{quoted, quoted_bytes};
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
-use tenure_core::text::flat;
-pub(crate) use tenure_core::text::{quoted, quoted_bytes};
-use tenure_core::{Busy, HolderId, Key, Lease, Mode, Moment, Verdict, Waiter};
-use tenure_tasks::{Section, Task};
+use tenure::{Busy, Mode};
 
 use crate::answer::Failure;
 use crate::args::Global;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use project::{Call, Project, Said, TENURE, write_program};
 use serde_json::json;
-use tenure_core::Clock;
+use tenure::store::Clock;
 use tenure_host::HostClock;
 
 /// A git repository that is a project.
@@ -1278,7 +1278,10 @@ fn an_agent_that_names_no_session_to_its_commands_is_found_by_its_process() {
     run(&[&hook("s1", "a"), commit]).exits(0);
     repo.stage("a");
     // The first agent has ended without a word. Its file is still reserved, and nobody else has its name.
-    run(&[commit]).fails(1, &["gemini-s1 has a", "git can't tell which agent you are"]);
+    run(&[commit]).fails(
+        1,
+        &["gemini-s1 has a", "git can't tell which agent you are"],
+    );
     let other = hook("s2", "b");
     let said = run(&[&other, commit]);
     said.fails(1, &["gemini-s1 has a", "you are gemini-s2"]);

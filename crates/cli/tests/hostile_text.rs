@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use project::{Project, Running, Said};
 use serde_json::{Value, json};
-use tenure_core::key::is_hidden;
+use tenure::text::is_hidden;
 
 /// Sets the window's title, clears the screen, hides, in C1 as well; turns the text round, goes back over it, and
 /// forges a line.

@@ -4,7 +4,7 @@ use crate::project;
 
 use project::{Project, Running, process, until};
 use rustix::process::Signal;
-use tenure_core::Clock;
+use tenure::store::Clock;
 use tenure_host::HostClock;
 
 /// Takes a kernel lock that ends with the last process of the command, and reports if it is held

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure_core::Clock;
+use tenure::store::Clock;
 use tenure_host::HostClock;
 use tenure_testkit::default_signals;
 use tenure_testkit::scale::scale;

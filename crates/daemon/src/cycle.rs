@@ -203,7 +203,7 @@ fn check_lock(folder: &std::path::Path, config: &Config) -> (Check, Option<Owned
 }
 
 fn watch_holder(store: &ExclusiveStore) -> Option<OwnedFd> {
-    let snapshot = store.inspect(&Key::parse(KEY).ok()?, tenure::call_deadline());
+    let snapshot = store.inspect(&Key::parse(KEY).ok()?, tenure::store::call_deadline());
     let (lease, _) = snapshot.ok()?.leases.into_iter().next()?;
     open_pidfd(lease.holder.process()?).ok().flatten()
 }

@@ -6,7 +6,8 @@
 use std::fmt;
 
 use tenure::project::StoreRole;
-use tenure::{Config, Project, StoreUrl, Tenure, plural};
+use tenure::text::plural;
+use tenure::{Config, Project, StoreUrl, Tenure};
 use tenure_core::{Reap, StoreError};
 use tenure_host::files::look;
 
@@ -75,7 +76,9 @@ fn others(project: &Project) -> Vec<StoreUrl> {
 }
 
 fn reap_store(store: &Tenure, report: &mut dyn FnMut(CycleEvent)) -> Result<usize, StoreError> {
-    let reaped = store.store().reap(Reap::Free, tenure::call_deadline())?;
+    let reaped = store
+        .store()
+        .reap(Reap::Free, tenure::store::call_deadline())?;
     let count = reaped.len();
     for lease in reaped {
         report(CycleEvent::LeaseEnded(lease));

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::{Config, ConfigError, Project, duration};
+use tenure::config::ConfigError;
+use tenure::text::duration;
+use tenure::{Config, Project};
 use tenure_core::{Clock, Moment};
 use tenure_host::flock::{FileLock, TryLock};
 use tenure_host::{HostClock, identity};

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use tenure::config::ConfigError;
+use tenure::files::BadPath;
 use tenure::project::ProjectError;
 use tenure::who::NoName;
-use tenure::{BadPath, ConfigError};
 use tenure_core::{BadName, StoreError};
 use tenure_git::GitError;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tenure::{Project, Tenure, call_deadline};
+use tenure::store::call_deadline;
+use tenure::{Project, Tenure};
 use tenure_tasks::{ImportSummary, Replica, TaskCopy, TaskError};
 
 use super::lines;

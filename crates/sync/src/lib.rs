@@ -42,7 +42,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure::{Project, Tenure, call_deadline};
+use tenure::store::call_deadline;
+use tenure::{Project, Tenure};
 use tenure_git::{Environment, Git, GitError, words};
 use tenure_host::files::beneath;
 use tenure_host::flock::{FileLock, TryLock};

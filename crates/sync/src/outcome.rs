@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use tenure::plural;
+use tenure::text::plural;
 use tenure_core::StoreError;
 use tenure_tasks::{MergeSummary, TaskError};
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tenure::{Config, Project, Tenure, call_deadline};
+use tenure::store::call_deadline;
+use tenure::{Config, Project, Tenure};
 use tenure_host::files::fault::explain;
 use tenure_host::files::{atomic, beneath};
 

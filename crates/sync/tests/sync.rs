@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use tenure::call_deadline;
+use tenure::store::call_deadline;
 use tenure_core::Priority;
 use tenure_sync::{SyncEvent, SyncOutcome};
 use tenure_tasks::{Cause, Edit};

@@ -281,7 +281,7 @@ fn with_tasks(count: usize) -> (tempfile::TempDir, Clone) {
         .collect();
     let lines = lines.join("\n");
     lone.tasks()
-        .import(&lines, tenure::call_deadline())
+        .import(&lines, tenure::store::call_deadline())
         .unwrap();
     lone.synced();
     (dir, lone)

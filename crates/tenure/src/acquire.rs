@@ -400,7 +400,7 @@ fn round(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryStore;
+    use crate::memory::MemoryStore;
 
     #[test]
     fn a_cancel_that_is_used_again_remembers_each_store_once() {

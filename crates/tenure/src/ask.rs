@@ -15,9 +15,9 @@ use tenure_host::identity;
 use crate::Error;
 use crate::acquire::{self, Keys, WaitContext, WaitLimits};
 pub use crate::acquire::{Cancel, Progress};
-use crate::duration;
 use crate::guard::{Guard, Renewal};
 use crate::open::Tenure;
+use crate::text::duration;
 
 /// The shortest time to live. A lease is renewed every third of it, and a busy machine may be late.
 pub const MIN_TTL: Duration = Duration::from_millis(100);
@@ -265,7 +265,8 @@ impl Ask<'_, Key> {
     /// ([`tenure_core::Capabilities::several`]).
     ///
     /// ```
-    /// use tenure::{Acquired, Config, MemoryStore, Tenure};
+    /// use tenure::{Acquired, Config, Tenure};
+    /// use tenure::store::MemoryStore;
     ///
     /// let tenure = Tenure::with_store(std::sync::Arc::new(MemoryStore::default()), Config::default());
     /// let Acquired::Granted(both) = tenure.ask("build")?.and("deploy")?.acquire()? else {

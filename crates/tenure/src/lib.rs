@@ -42,6 +42,7 @@
 //! | [`config`] | settings and where each came from |
 //! | [`who`] | which holder a process acts for |
 //! | [`wire`] | what programs read: the types behind `--json` |
+//! | [`protocols`] | the formats of other programs: ledgers, boards, exclusive locks |
 //! | [`text`] | `90s`, `2 tasks`, and text from others made fit to be shown |
 //!
 //! # Limitations
@@ -52,8 +53,6 @@
 mod acquire;
 pub mod ask;
 pub mod config;
-#[doc(hidden)]
-pub mod duration;
 mod error;
 pub mod guard;
 #[cfg(feature = "config")]
@@ -61,11 +60,10 @@ mod here;
 mod lock;
 mod memory;
 mod open;
-#[doc(hidden)]
-pub mod plural;
 pub mod project;
 mod reservations;
 pub mod tasks;
+pub mod text;
 pub mod who;
 pub mod wire;
 
@@ -104,40 +102,14 @@ pub mod files {
     pub use crate::reservations::Reservations;
 }
 
-/// Texts for people: durations, counts, and text from others made fit to be shown.
-pub mod text {
-    pub use tenure_core::text::{flat, quoted, quoted_bytes, visible};
-
-    pub use crate::{duration, plural};
+/// The formats of other programs, with their own words.
+pub mod protocols {
+    pub use tenure_board as board;
+    #[cfg(feature = "ledger")]
+    pub use tenure_ledger as ledger;
+    #[cfg(feature = "file")]
+    pub use tenure_lockfile::exclusive;
 }
-
-// The names as they were before each had a module.
-#[cfg(feature = "config")]
-#[doc(hidden)]
-pub use config::ConfigError;
-#[cfg(feature = "etcd")]
-#[doc(hidden)]
-pub use tenure_etcd::{Comparison, EtcdStore, Relation};
-#[doc(hidden)]
-pub use {
-    acquire::{CALL_LIMIT, Cancel, LEAVE_LIMIT, Progress, call_deadline},
-    ask::Tie,
-    files::{
-        BadPath, BadPathSet, BadPattern, PathPattern, PathSet, Reservations, Target, WorkTree,
-    },
-    guard::Loss,
-    memory::MemoryStore,
-    open::{BadUrl, EtcdUrl},
-    project::{ProjectStore, StoreRole},
-    store::{
-        BadName, Binding, Capabilities, Claim, Clock, Cycle, Deadline, Doubt, ErrorKind, Event,
-        EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery, Holder, HolderId, Key, Lease,
-        Liveness, Moment, Patience, Presence, Priority, Process, QueuePosition, Reaped, Reason,
-        Records, Released, Renewed, Snapshot, Store, StoreError, Ticket, Token, Verdict, Waiter,
-    },
-    tasks::{AnyTask, Section, Status, Task, TaskError, TaskGuard, TaskStore},
-    who::{Sessions, Who},
-};
 
 /// The examples of the guide are tests.
 #[cfg(all(doctest, feature = "config", feature = "ledger", feature = "sqlite"))]

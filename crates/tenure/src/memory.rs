@@ -29,7 +29,7 @@ const EVENTS: usize = 10_000;
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use tenure::MemoryStore;
+/// use tenure::store::MemoryStore;
 /// use tenure_core::{Key, Store};
 ///
 /// let store = MemoryStore::default();

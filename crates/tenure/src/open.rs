@@ -22,6 +22,8 @@ use tenure_host::{HostClock, LocalStore};
 use tenure_tasks::TaskStore;
 
 use crate::Error;
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+use crate::acquire::call_deadline;
 use crate::ask::Ask;
 use crate::config::Config;
 use crate::memory::MemoryStore;
@@ -253,7 +255,8 @@ impl Tenure {
     /// exists only while it is held: there it is the folder that has to be there.)
     ///
     /// ```
-    /// use tenure::{Config, ErrorKind, StoreUrl, Tenure};
+    /// use tenure::{Config, StoreUrl, Tenure};
+    /// use tenure::store::ErrorKind;
     ///
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
@@ -263,7 +266,7 @@ impl Tenure {
     ///
     /// Tenure::open_with(&url, Config::default())?;
     /// let tenure = Tenure::open_read_only(&url, Config::default())?;
-    /// assert!(tenure.store().list(tenure::call_deadline())?.is_empty());
+    /// assert!(tenure.store().list(tenure::store::call_deadline())?.is_empty());
     /// let refused = tenure.ask("build")?.acquire().err().unwrap();
     /// assert!(refused.to_string().contains("was opened read-only: nothing was changed"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -351,7 +354,8 @@ impl Tenure {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use tenure::{Acquired, Config, MemoryStore, Tenure};
+    /// use tenure::{Acquired, Config, Tenure};
+    /// use tenure::store::MemoryStore;
     ///
     /// let tenure = Tenure::with_store(Arc::new(MemoryStore::default()), Config::default());
     /// assert!(matches!(tenure.ask("build")?.acquire()?, Acquired::Granted(_)));
@@ -402,7 +406,7 @@ impl Tenure {
             } else {
                 StoreUrl::Sqlite(path)
             };
-            let repaired = sqlite.repair(key, crate::call_deadline())?;
+            let repaired = sqlite.repair(key, call_deadline())?;
             return Ok(Some(StoreRepairJson::new(url.to_string(), repaired)));
         }
         #[cfg(feature = "etcd")]
@@ -411,7 +415,7 @@ impl Tenure {
                 Some(key) => tenure_etcd::Repair::Key(key),
                 None => tenure_etcd::Repair::All { restored },
             };
-            let repaired = etcd.repair(what, crate::call_deadline())?;
+            let repaired = etcd.repair(what, call_deadline())?;
             let store = etcd.address().to_string();
             return Ok(Some(StoreRepairJson::new(store, repaired)));
         }

@@ -19,7 +19,8 @@ impl Tenure {
     /// Asks for a reservation. Unless it is tied to a process, the lease outlives the caller, and ends when it expires.
     ///
     /// ```
-    /// use tenure::{Acquired, Config, PathSet, StoreUrl, Tenure};
+    /// use tenure::{Acquired, Config, StoreUrl, Tenure};
+    /// use tenure::files::PathSet;
     ///
     /// # let folder = tempfile::tempdir()?;
     /// # let database = folder.path().join("locks.db");

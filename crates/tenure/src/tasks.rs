@@ -2,7 +2,8 @@
 //!
 //! ```
 //! use tenure::tasks::{Change, NewTask};
-//! use tenure::{Priority, Status};
+//! use tenure::store::Priority;
+//! use tenure::tasks::Status;
 //! use tenure::{Acquired, Config, StoreUrl, Tenure};
 //!
 //! # let dir = tempfile::tempdir().unwrap();
@@ -15,7 +16,7 @@
 //!     priority: Priority::default(),
 //!     depends_on: vec![],
 //! };
-//! tenure.tasks()?.add_task(&task, tenure::call_deadline())?;
+//! tenure.tasks()?.add_task(&task, tenure::store::call_deadline())?;
 //! match tenure.ask_for_task()?.named("agent-1")?.next()? {
 //!     Acquired::Granted(guard) => {
 //!         assert_eq!(guard.task().title, "Fix bug");
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Token};
+pub use tenure_tasks::find::is_by_prefix;
 pub use tenure_tasks::{
     BadLine, BadStatus, Cause, Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary,
     NewTask, Past, Proof, Runner, Section, SectionSummary, Shortage, Started, Status, Task,

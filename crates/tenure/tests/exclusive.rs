@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use tenure::{Acquired, Config, Error, Guard, Loss, StoreUrl, Tenure};
+use tenure::guard::Loss;
+use tenure::{Acquired, Config, Error, Guard, StoreUrl, Tenure};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,9 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::{Acquired, Cancel, Config, Guard, Loss, StoreUrl, Tenure};
+use tenure::ask::Cancel;
+use tenure::guard::Loss;
+use tenure::{Acquired, Config, Guard, StoreUrl, Tenure};
 use tenure_core::{EventKind, Forced, HistoryQuery, HolderId, Key, Reason};
 use tenure_testkit::soon;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 
-use tenure::MemoryStore;
+use tenure::store::MemoryStore;
 use tenure_core::Store;
 use tenure_testkit::Subject;
 

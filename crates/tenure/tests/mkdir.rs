@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tenure::{Acquired, Config, Error, Guard, Loss, StoreUrl, Tenure};
+use tenure::guard::Loss;
+use tenure::{Acquired, Config, Error, Guard, StoreUrl, Tenure};
 use tenure_testkit::lock_folder;
 
 /// Polling once an hour: only a wake-up can end a test in time.
@@ -52,7 +53,7 @@ fn loss_after(action: impl Fn(&Path)) -> Option<Arc<Loss>> {
 fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
     let loss = loss_after(|lock| lock_folder::remove(lock).unwrap());
     // The guard may look when the files are gone and the folder is still there: it is no process's lock then.
-    let nameless = |by: &tenure::Lease| by.holder.process().is_none();
+    let nameless = |by: &tenure::store::Lease| by.holder.process().is_none();
     assert!(
         matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.iter().all(nameless)),
         "{loss:?}"
@@ -70,7 +71,7 @@ fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
         fs::rename(other, lock).unwrap();
     });
     // The guard may look between the removal and the rename.
-    let by = |by: &tenure::Lease| by.holder.process().is_none_or(|process| process.pid == 1);
+    let by = |by: &tenure::store::Lease| by.holder.process().is_none_or(|process| process.pid == 1);
     assert!(
         matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.first().is_none_or(by)),
         "{loss:?}"

@@ -11,10 +11,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tenure::{
-    Acquired, Config, Error, ErrorKind, HistoryQuery, HolderId, Key, StoreUrl, Tenure,
-    call_deadline,
-};
+use tenure::store::{ErrorKind, HistoryQuery, HolderId, Key, call_deadline};
+use tenure::{Acquired, Config, Error, StoreUrl, Tenure};
 use tenure_core::{Claim, Patience, Priority, Reap, Watched, Withdrawal};
 use tenure_ledger::{Appended, Dialect, Ledger, NewEvent};
 use tenure_testkit::limit::within_limit;

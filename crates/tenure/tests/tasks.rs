@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure::tasks::{Change, Edit, NewTask, Proof, Shortage, TaskQuery};
-use tenure::{Acquired, Cancel, Config, Error, StoreUrl, TaskGuard, Tenure, Tie};
-use tenure::{Busy, HolderId, Key, Priority, Status, TaskError};
+use tenure::ask::{Cancel, Tie};
+use tenure::store::{HolderId, Key, Priority};
+use tenure::tasks::{
+    Change, Edit, NewTask, Proof, Shortage, Status, TaskError, TaskGuard, TaskQuery,
+};
+use tenure::{Acquired, Busy, Config, Error, StoreUrl, Tenure};
 use tenure_testkit::soon;
 
 /// Longer than any test should take: a guard against hanging, not a measure.
@@ -63,7 +66,7 @@ impl Project {
         let found = self
             .tenure
             .store()
-            .inspect(&key, tenure::call_deadline())
+            .inspect(&key, tenure::store::call_deadline())
             .unwrap();
         let (lease, _) = found.lease().unwrap();
         let renewed = lease.heartbeat_at.duration_since(lease.acquired_at);

@@ -10,7 +10,9 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tenure::{Acquired, Config, Guard, Loss, MemoryStore, Tenure};
+use tenure::guard::Loss;
+use tenure::store::MemoryStore;
+use tenure::{Acquired, Config, Guard, Tenure};
 use tenure_core::{
     Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery, HolderId,
     Key, Lease, PathPattern, Reap, Reaped, Records, Released, Renewed, Snapshot, Store, StoreError,

@@ -22,7 +22,8 @@ mod records;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use tenure::{Config, Project, StoreUrl, Tenure, call_deadline};
+use tenure::store::call_deadline;
+use tenure::{Config, Project, StoreUrl, Tenure};
 use tenure_core::{ErrorKind, HolderId, Key, Reap, Reaped, StoreError};
 use tenure_files::guard::hooks::{self, HookError};
 use tenure_ledger::{BlockingLock, Ledger};

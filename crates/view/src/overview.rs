@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use tenure::config::GuardSettings;
-use tenure::project::is_ledger;
-use tenure::{Config, Project, StoreRole, StoreUrl, Tenure, call_deadline};
+use tenure::project::{StoreRole, is_ledger};
+use tenure::store::call_deadline;
+use tenure::{Config, Project, StoreUrl, Tenure};
 use tenure_core::{Clock, Key, Moment, Snapshot, StoreError};
 use tenure_host::HostClock;
 use tenure_host::files::look;

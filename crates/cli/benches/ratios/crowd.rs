@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tenure::{Acquired, Guard, Tenure, call_deadline};
-use tenure_core::{Key, Snapshot};
+use tenure::store::{Key, Snapshot, call_deadline};
+use tenure::{Acquired, Guard, Tenure};
 
 use crate::Line;
 use crate::pairs::open;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use tenure::protocols::ledger::Options;
+use tenure::protocols::ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
 use tenure::{Acquired, Config, Tenure};
-use tenure_ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
-use tenure_lockfile::Options;
 
 use crate::Line;
 use crate::stopwatch::{millis, now, percentile, ratio, time};

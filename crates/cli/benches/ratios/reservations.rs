@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tenure::{Acquired, PathSet};
+use tenure::Acquired;
+use tenure::files::PathSet;
 
 use crate::Line;
 use crate::pairs::open;

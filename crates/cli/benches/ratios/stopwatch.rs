@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::Clock;
+use tenure::store::Clock;
 use tenure_host::HostClock;
 
 /// Now, on the clock that all processes of this machine share.

@@ -5,9 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tenure::{Project, Tenure, call_deadline};
+use tenure::store::call_deadline;
+use tenure::tasks::{Edit, TaskQuery};
+use tenure::{Project, Tenure};
 use tenure_sync::{Direction, SyncOutcome};
-use tenure_tasks::{Edit, TaskQuery};
 
 use crate::Line;
 use crate::stopwatch::{millis, percentile, ratio, time};

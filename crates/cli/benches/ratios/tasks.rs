@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
-use tenure::{Acquired, Tenure, Tie};
-use tenure_core::HolderId;
-use tenure_tasks::{Change, Status, TaskQuery};
+use tenure::ask::Tie;
+use tenure::store::HolderId;
+use tenure::tasks::{Change, Status, TaskQuery};
+use tenure::{Acquired, Tenure};
 
 use crate::Line;
 use crate::pairs::open;
@@ -114,7 +115,7 @@ pub(crate) fn prepare(path: &Path, size: &Size) -> Tenure {
     tenure
 }
 
-fn begin(tenure: &Tenure, id: Option<&str>) -> tenure::TaskGuard {
+fn begin(tenure: &Tenure, id: Option<&str>) -> tenure::tasks::TaskGuard {
     let ask = tenure
         .ask_for_task()
         .unwrap()
@@ -157,7 +158,7 @@ fn some(tenure: &Tenure, count: usize) -> Vec<String> {
     let tasks = tenure
         .tasks()
         .unwrap()
-        .tasks(&query, tenure::call_deadline())
+        .tasks(&query, tenure::store::call_deadline())
         .unwrap();
     tasks.into_iter().map(|task| task.id).collect()
 }
@@ -176,11 +177,11 @@ fn next_beside(tenure: &Tenure, path: &Path) {
     )
     .unwrap();
     // The runner of the rounds before keeps the sections it was in.
-    let key = tenure_core::Key::parse("section:s0001").unwrap();
+    let key = tenure::store::Key::parse("section:s0001").unwrap();
     let by = HolderId::parse("bench").unwrap();
     let _freed = tenure
         .store()
-        .force(&key, None, &by, None, tenure::call_deadline())
+        .force(&key, None, &by, None, tenure::store::call_deadline())
         .unwrap();
     let held = tenure
         .ask("section:s0001")

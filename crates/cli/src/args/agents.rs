@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tenure::duration;
+use tenure::text::duration;
 use tenure_files::agents::tool::Tool;
 
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use tenure::duration;
+use tenure::text::duration;
 
 /// How long to wait for the lock by default, in seconds.
 const TIMEOUT: u64 = 10;

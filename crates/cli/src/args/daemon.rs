@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use tenure::duration;
+use tenure::text::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Daemon {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
-use tenure::duration;
+use tenure::text::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Exclusive {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use tenure::duration;
+use tenure::text::duration;
 
 use super::WaitArgs;
 

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tenure::duration;
-use tenure_core::Priority;
+use tenure::store::Priority;
+use tenure::text::duration;
 
 use super::{RequestArgs, WaitArgs, priority, seconds};
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
-use tenure::duration;
-use tenure_core::Priority;
-use tenure_tasks::Status;
+use tenure::store::Priority;
+use tenure::tasks::Status;
+use tenure::text::duration;
 
 use super::priority;
 
@@ -349,5 +349,5 @@ fn status(text: &str) -> Result<Status, String> {
         _ => word.as_str(),
     };
     word.parse()
-        .map_err(|error: tenure_tasks::BadStatus| error.to_string())
+        .map_err(|error: tenure::tasks::BadStatus| error.to_string())
 }

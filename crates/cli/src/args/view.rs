@@ -48,7 +48,7 @@ pub(crate) struct Timeline {
     #[arg(value_name = "KEY")]
     pub(crate) keys: Vec<String>,
     /// Only what was held in this period
-    #[arg(long, value_name = "D", value_parser = tenure::duration::parse, default_value = "24h")]
+    #[arg(long, value_name = "D", value_parser = tenure::text::duration::parse, default_value = "24h")]
     pub(crate) since: std::time::Duration,
     /// Write a picture instead, which any browser shows
     #[arg(long, value_name = "FILE")]

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use tenure::ask::Tie;
+use tenure::store::{Grant, Key, Lease, Moment, Reason, call_deadline};
 use tenure::wire::AcquiredJson;
-use tenure::{Guard, Tenure, Tie, call_deadline};
-use tenure_core::{Grant, Key, Lease, Moment, Reason};
+use tenure::{Guard, Tenure};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};

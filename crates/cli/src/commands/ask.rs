@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
+use tenure::Tenure;
+use tenure::files::{BadPath, Target, WorkTree};
+use tenure::store::{Event, HolderId, Key, Lease, StoreError, Token, call_deadline};
+use tenure::text::flat;
 use tenure::wire::{ErrorCode, GrantJson, RequestJson};
-use tenure::{BadPath, Target, Tenure, WorkTree, call_deadline};
-use tenure_core::text::flat;
-use tenure_core::{Event, HolderId, Key, Lease, StoreError, Token};
 use tenure_host::files::{atomic, beneath};
 
 use crate::answer::{Answer, Failure, complain, remark, report_event, to_value};
@@ -126,7 +127,7 @@ pub(crate) fn requests<'a>(
     tenure: &Tenure,
     leases: impl IntoIterator<Item = &'a Lease>,
 ) -> Result<Vec<Event>, StoreError> {
-    tenure_core::requests(&**tenure.store(), leases, call_deadline())
+    tenure::store::requests(&**tenure.store(), leases, call_deadline())
 }
 
 /// The same after a change. That it can't be read is said, but the change was made.

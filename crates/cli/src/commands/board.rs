@@ -16,10 +16,10 @@ mod lock;
 mod migrate;
 mod set;
 
-use tenure::plural::count;
+use tenure::protocols::board::validate::{Validation, validate};
+use tenure::protocols::board::{Board, BoardError, Problem, Section, Severity};
+use tenure::text::plural::count;
 use tenure::wire::{BoardProblemJson, BoardValidationJson, ErrorCode};
-use tenure_board::validate::{Validation, validate};
-use tenure_board::{Board, BoardError, Problem, Section, Severity};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

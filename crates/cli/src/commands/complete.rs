@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::{Arg, Command, CommandFactory};
-use tenure::{Config, StoreUrl, Tenure, call_deadline};
-use tenure_core::HistoryQuery;
-use tenure_core::text::flat;
-use tenure_tasks::{Status, TaskQuery};
+use tenure::store::{HistoryQuery, call_deadline};
+use tenure::tasks::{Status, TaskQuery};
+use tenure::text::flat;
+use tenure::{Config, StoreUrl, Tenure};
 
 use crate::answer::Answer;
 use crate::args::Args;

@@ -9,9 +9,9 @@ mod stop;
 use std::path::{Path, PathBuf};
 
 use tenure::Project;
+use tenure::store::{Clock, Moment};
+use tenure::text::flat;
 use tenure::wire::ErrorCode;
-use tenure_core::text::flat;
-use tenure_core::{Clock, Moment};
 use tenure_daemon::{DaemonState, StartError};
 use tenure_host::HostClock;
 

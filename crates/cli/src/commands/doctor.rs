@@ -1,8 +1,7 @@
 //! `tenure doctor`: what is wrong in the project, and how to put it right.
 
-use tenure::plural;
+use tenure::text::{flat, plural};
 use tenure::wire::{CleanupJson, DoctorJson, FindingJson, FixedJson};
-use tenure_core::text::flat;
 use tenure_view::Overview;
 use tenure_view::doctor::{self, Extent, Finding, Fixed, Remedy, Severity};
 

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tenure::ask::Tie;
 use tenure::project::FOLDER;
+use tenure::protocols::exclusive::{Check, should_skip_database};
+use tenure::store::{HolderId, Key, Lease, Token, Verdict};
 use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, LockJson};
-use tenure::{Ask, StoreUrl, Tenure, Tie};
-use tenure_core::{HolderId, Key, Lease, Token, Verdict};
+use tenure::{Ask, StoreUrl, Tenure};
 use tenure_host::caller::{self, Caller};
-use tenure_lockfile::exclusive::{Check, should_skip_database};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -199,7 +200,7 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
     let key = Key::parse(KEY)?;
     let Some((lease, _)) = tenure
         .store()
-        .inspect(&key, tenure::call_deadline())?
+        .inspect(&key, tenure::store::call_deadline())?
         .leases
         .into_iter()
         .next()
@@ -225,7 +226,7 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
             None,
             &by,
             Some("released by its own holder"),
-            tenure::call_deadline(),
+            tenure::store::call_deadline(),
         )?;
         return Ok(freed(global, &lease));
     }
@@ -256,7 +257,7 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
     let snapshot = tenure
         .store()
-        .inspect(&Key::parse(KEY)?, tenure::call_deadline())?;
+        .inspect(&Key::parse(KEY)?, tenure::store::call_deadline())?;
     let data = LockJson::new(&now, &snapshot);
     let Some((lease, verdict)) = snapshot.lease() else {
         return Ok(Answer::new(data, "Free: the exclusive lock is not held."));

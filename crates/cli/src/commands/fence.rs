@@ -1,8 +1,8 @@
 //! `tenure fence`: check that a token is still valid.
 
+use tenure::Tenure;
+use tenure::store::{Fenced, Key, StoreError, Token, call_deadline};
 use tenure::wire::{ErrorCode, FencedJson, LostJson};
-use tenure::{Tenure, call_deadline};
-use tenure_core::{Fenced, Key, StoreError, Token};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Fence, Global};

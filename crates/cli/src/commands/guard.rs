@@ -10,8 +10,9 @@ mod refusal;
 
 use std::path::{Path, PathBuf};
 
+use tenure::Config;
+use tenure::text::plural;
 use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
-use tenure::{Config, plural};
 use tenure_files::guard::here;
 use tenure_files::guard::hooks::{self, HookError, Status};
 use tenure_files::guard::records::{How, Record, Records};

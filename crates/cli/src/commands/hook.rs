@@ -20,13 +20,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tenure::config::Release;
+use tenure::files::{PathPattern, PathSet, Reservations};
+use tenure::store::{HolderId, Lease, call_deadline};
+use tenure::text::flat;
+use tenure::who::Sessions;
 use tenure::wire::ErrorCode;
-use tenure::{
-    Acquired, Busy, Lease, PathPattern, PathSet, Project, Reservations, Sessions, Tenure,
-    call_deadline, who,
-};
-use tenure_core::HolderId;
-use tenure_core::text::flat;
+use tenure::{Acquired, Busy, Project, Tenure, who};
 use tenure_files::agents::event::{Event, What};
 use tenure_files::agents::reply::Reply;
 use tenure_files::agents::tool::Tool;

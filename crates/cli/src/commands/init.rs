@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tenure::text::{duration, plural};
 use tenure::wire::{ErrorCode, ProjectJson};
-use tenure::{Project, Tenure, duration, plural};
+use tenure::{Project, Tenure};
 use tenure_host::time_limit::TimeLimit;
 use tenure_sync::{Direction, SyncEvent, SyncOutcome, sync};
 

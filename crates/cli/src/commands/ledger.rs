@@ -6,17 +6,16 @@ mod log;
 use std::io::Read;
 use std::path::PathBuf;
 
-use tenure::duration;
-use tenure::plural;
+use tenure::protocols::ledger::{
+    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
+};
+use tenure::text::{duration, plural};
 use tenure::wire::{
     AppendedJson, ErrorCode, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson, LedgerLockJson,
     LedgerVerifiedJson, SequenceMismatchJson,
 };
 use tenure_host::HostClock;
 use tenure_host::files::look;
-use tenure_ledger::{
-    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
-};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -84,12 +83,12 @@ fn in_folder(place: &Place) -> String {
     })
 }
 
-fn options() -> Result<tenure_lockfile::Options, Failure> {
+fn options() -> Result<tenure::protocols::ledger::Options, Failure> {
     let config = context::config(context::project_if_found().as_ref())?;
-    Ok(tenure_lockfile::Options {
+    Ok(tenure::protocols::ledger::Options {
         clock: std::sync::Arc::new(HostClock::new()),
         queue_grace: config.locking.queue_grace,
-        ..tenure_lockfile::Options::default()
+        ..tenure::protocols::ledger::Options::default()
     })
 }
 

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
-use tenure::{Tenure, call_deadline, plural};
-use tenure_core::text::flat;
-use tenure_core::{
-    Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Lease, Mode, Moment,
-    Presence, Reap, Reason, Snapshot, Verdict,
+use tenure::store::{
+    Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Lease, Moment,
+    Presence, Reap, Reason, Snapshot, Verdict, call_deadline,
 };
+use tenure::text::{flat, plural};
+use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
+use tenure::{Mode, Tenure};
 use tenure_host::identity;
 
 use crate::answer::{Answer, Failure};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
-use tenure::plural;
+use tenure::text::plural;
 use tenure::wire::{ErrorCode, ManualJson};
 
 use crate::answer::{Answer, Failure};

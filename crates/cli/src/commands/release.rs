@@ -3,9 +3,10 @@
 use std::ffi::OsStr;
 
 use serde_json::json;
+use tenure::Tenure;
+use tenure::store::{Grant, Key, Lease, Released, call_deadline};
+use tenure::text::plural;
 use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson};
-use tenure::{Tenure, call_deadline, plural};
-use tenure_core::{Grant, Key, Lease, Released};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Release};

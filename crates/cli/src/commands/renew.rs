@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tenure::Tenure;
 use tenure::ask::{MAX_TTL, MIN_TTL};
+use tenure::store::{Grant, Key, Lease, Moment, Renewed, call_deadline};
+use tenure::text::duration;
 use tenure::wire::RenewedJson;
-use tenure::{Tenure, call_deadline, duration};
-use tenure_core::{Grant, Key, Lease, Moment, Renewed};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Renew};

@@ -6,10 +6,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use serde_json::json;
+use tenure::files::{Reservations, Target};
+use tenure::store::{Lease, Presence, Waiter};
 use tenure::wire::{CheckedPathJson, ErrorCode, RequestJson, ReservationJson, WaiterJson};
-use tenure::{Reservations, Target};
-use tenure_core::queue::Presence;
-use tenure_core::{Lease, Waiter};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use serde_json::json;
+use tenure::ask::Tie;
+use tenure::files::{PathPattern, PathSet, WorkTree};
+use tenure::store::{HolderId, Lease, Moment, Released, Renewed, call_deadline};
 use tenure::wire::{AcquiredJson, ErrorCode, RequestJson, ReservationJson};
-use tenure::{PathPattern, PathSet, Tenure, Tie, WorkTree, call_deadline};
-use tenure_core::{Busy, HolderId, Lease, Mode, Moment, Released, Renewed};
+use tenure::{Busy, Mode, Tenure};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -58,7 +60,7 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
         ),
     );
     let (data, token) = (AcquiredJson::new(&now, &lease, reason), lease.token);
-    if reason == tenure_core::Reason::AlreadyOwned {
+    if reason == tenure::store::Reason::AlreadyOwned {
         return Ok(Answer::new(data, token.to_string()));
     }
     // If the answer can't be written, nobody knows of the reservation.

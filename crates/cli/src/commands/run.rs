@@ -10,9 +10,13 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
+use tenure::guard::Loss;
+use tenure::store::{
+    CALL_LIMIT, ErrorKind, Event, EventKind, HistoryQuery, LEAVE_LIMIT, Lease, Moment, Released,
+    StoreError, call_deadline,
+};
 use tenure::wire::{AcquiredJson, ErrorCode, ErrorJson, LostJson};
-use tenure::{Ask, CALL_LIMIT, Guard, LEAVE_LIMIT, Loss, Tenure, call_deadline};
-use tenure_core::{ErrorKind, Event, EventKind, HistoryQuery, Lease, Moment, Released, StoreError};
+use tenure::{Ask, Guard, Tenure};
 use tenure_host::Tied;
 
 use crate::answer::{Answer, Failure, complain, report_event, to_value};

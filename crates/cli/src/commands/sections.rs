@@ -1,9 +1,9 @@
 //! `tenure sections`: groups of tasks that one runner works on at a time.
 
+use tenure::Tenure;
+use tenure::store::{Snapshot, Verdict, call_deadline};
+use tenure::text::flat;
 use tenure::wire::{DeletedSectionJson, ListedSectionJson, SectionJson, SectionsJson};
-use tenure::{Tenure, call_deadline};
-use tenure_core::text::flat;
-use tenure_core::{Snapshot, Verdict};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

@@ -4,9 +4,9 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use tenure::protocols::board::save::{Replaces, SaveError, SaveStep, Saved, save, sweep};
+use tenure::text::visible;
 use tenure::wire::{ErrorCode, SetupJson};
-use tenure_board::save::{Replaces, SaveError, SaveStep, Saved, save, sweep};
-use tenure_core::text::visible;
 use tenure_files::agents::tool::Tool;
 use tenure_files::setup::{diff, merge, section};
 use tenure_host::files::beneath::{self, Refused};

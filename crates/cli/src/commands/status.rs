@@ -1,6 +1,6 @@
 //! `tenure status`: the project at a glance.
 
-use tenure::plural;
+use tenure::text::plural;
 use tenure::wire::{GrantJson, StatusJson, StoreCountJson};
 use tenure_daemon::DaemonStatus;
 use tenure_daemon::lock::folder_of;

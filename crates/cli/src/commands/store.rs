@@ -5,9 +5,11 @@ mod repair;
 
 use std::ffi::OsString;
 
+use tenure::store::{HistoryQuery, call_deadline};
+use tenure::tasks::{TaskError, TaskQuery};
+use tenure::text::plural;
 use tenure::wire::{ErrorCode, StoreCheckJson, StoreMemberJson};
-use tenure::{HistoryQuery, StoreUrl, Tenure, call_deadline, plural};
-use tenure_tasks::{TaskError, TaskQuery};
+use tenure::{StoreUrl, Tenure};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Store};

@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
+use tenure::text::{flat, plural};
 use tenure::wire::{
     ErrorCode, SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson,
     SyncRestoreJson, SyncStatusJson, TimeJson,
 };
-use tenure::{Config, Project, Tenure, plural};
-use tenure_core::text::flat;
+use tenure::{Config, Project, Tenure};
 use tenure_daemon::{CycleEvent, CycleOutcome, CycleResult, run_once};
 use tenure_sync::{Restore, SyncEvent, SyncStatus};
 

@@ -9,11 +9,11 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tenure::Tenure;
+use tenure::store::{KeyKind, Lease, Moment, Verdict, call_deadline};
+use tenure::tasks::{DeletedTask, NewTask, Status, Task, TaskQuery, is_by_prefix};
+use tenure::text::plural;
 use tenure::wire::{DeletedTasksJson, ErrorCode, TaskJson, TasksJson};
-use tenure::{Tenure, call_deadline, plural};
-use tenure_core::{KeyKind, Lease, Moment, Verdict};
-use tenure_tasks::find::is_by_prefix;
-use tenure_tasks::{DeletedTask, NewTask, Status, Task, TaskQuery};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::wire::{ErrorCode, SpanJson, TimelineJson, WaitSpanJson};
-use tenure::{HistoryQuery, call_deadline};
-use tenure_core::text::flat;
-use tenure_core::{
-    Event, EventKind, HolderId, Key, Mode, Moment, Presence, Snapshot, Token, Verdict,
+use tenure::Mode;
+use tenure::store::{
+    Event, EventKind, HistoryQuery, HolderId, Key, Moment, Presence, Snapshot, Token, Verdict,
+    call_deadline,
 };
+use tenure::text::flat;
+use tenure::wire::{ErrorCode, SpanJson, TimelineJson, WaitSpanJson};
 use tenure_view::StoreView;
 use tenure_view::history::{self, Span};
 

@@ -5,11 +5,11 @@ mod chain;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use tenure::files::{BadPath, PathPattern, PathSet, WorkTree};
+use tenure::store::{Key, KeyKind, call_deadline};
+use tenure::tasks::{Task, TaskError, TaskStore};
 use tenure::wire::WhyJson;
-use tenure::{BadPath, StoreUrl, WorkTree, call_deadline};
-use tenure_core::path_set::PathSet;
-use tenure_core::{Key, KeyKind, Mode, PathPattern};
-use tenure_tasks::{Task, TaskError, TaskStore};
+use tenure::{Mode, StoreUrl};
 use tenure_view::overview::lock_path;
 use tenure_view::waits::Waits;
 use tenure_view::{ForeignLock, Overview};

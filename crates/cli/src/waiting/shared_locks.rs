@@ -1,9 +1,9 @@
 //! A key of another program's database (`steroids:`) that is busy, in the words of that program's protocol.
 
-use tenure::Tenure;
+use tenure::store::{Key, KeyKind, Lease, Verdict};
+use tenure::text::flat;
 use tenure::wire::{BusyJson, ErrorCode};
-use tenure_core::text::flat;
-use tenure_core::{Busy, Key, KeyKind, Lease, Verdict};
+use tenure::{Busy, Tenure};
 
 use crate::answer::Failure;
 use crate::words;

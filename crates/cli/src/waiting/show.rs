@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
+use tenure::Tenure;
+use tenure::ask::Progress;
+use tenure::store::{Clock, Moment, Verdict};
+use tenure::text::{duration, visible};
 use tenure::wire::BusyJson;
-use tenure::{Progress, Tenure, duration};
-use tenure_core::text::visible;
-use tenure_core::{Clock, Moment, Verdict};
 
 use crate::answer::{remark, report_event};
 use crate::args::Global;

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use tenure::{Project, Reservations, Tenure, Verdict, Who, WorkTree};
+use tenure::files::{Reservations, WorkTree};
+use tenure::store::Verdict;
+use tenure::who::Who;
+use tenure::{Project, Tenure};
 use tenure_core::Lease;
 
 use super::touched::Touched;

@@ -1,7 +1,9 @@
 //! What was reserved at an earlier time, as far as the history tells: [`Past`].
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::{Tenure, Who, call_deadline};
+use tenure::Tenure;
+use tenure::store::call_deadline;
+use tenure::who::Who;
 use tenure_core::{ErrorKind, EventKind, Evidence, HistoryQuery, Key, StoreError};
 
 use super::judge::Reserved;

@@ -9,7 +9,8 @@
 //!    was made, is not believed: the commit is judged as if it were made now.
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::{Tenure, Who};
+use tenure::Tenure;
+use tenure::who::Who;
 
 use super::judge::Reserved;
 use super::past::Past;

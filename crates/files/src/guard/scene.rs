@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use tenure::{Config, HolderId, Project, StoreUrl, Tenure, Who};
+use tenure::store::HolderId;
+use tenure::who::Who;
+use tenure::{Config, Project, StoreUrl, Tenure};
 use tenure_core::{ErrorKind, StoreError};
 use tenure_git::Git;
 

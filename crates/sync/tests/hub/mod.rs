@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use tenure::call_deadline;
+use tenure::store::call_deadline;
 use tenure::{Config, Project, Tenure};
 use tenure_core::Priority;
 use tenure_sync::{Direction, SyncEvent, SyncOutcome};

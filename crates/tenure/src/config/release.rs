@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::GuardSettings;
 use super::value::Text;
-use crate::duration;
+use crate::text::duration;
 
 /// The texts of `guard.release`.
 pub(super) const ACCEPTED: Text = Text {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::value::{Number, Text, Value};
 use super::{Config, release, size};
-use crate::duration;
 use crate::open::StoreUrl;
+use crate::text::duration;
 
 /// What is known of a setting besides its type.
 pub(super) struct Definition {

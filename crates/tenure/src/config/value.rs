@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::size;
-use crate::duration;
 use crate::open::without_login;
+use crate::text::duration;
 
 /// The type of a setting.
 pub(super) trait Value: Default {

@@ -14,7 +14,7 @@ use tenure_host::HostClock;
 use tenure_tasks::TaskStore;
 
 use super::{EtcdUrl, Tenure};
-use crate::call_deadline;
+use crate::acquire::call_deadline;
 use crate::config::Config;
 use crate::wire::{StoreCheckJson, StoreMemberJson};
 
@@ -75,7 +75,8 @@ impl Tenure {
     /// lease.
     ///
     /// ```no_run
-    /// use tenure::{Acquired, Config, StoreUrl, Tenure, call_deadline};
+    /// use tenure::{Acquired, Config, StoreUrl, Tenure};
+    /// use tenure::store::call_deadline;
     ///
     /// let tenure = Tenure::open_with(&StoreUrl::parse("etcd://10.0.0.1:2379/team")?, Config::default())?;
     /// if let (Acquired::Granted(guard), Some(etcd)) = (tenure.ask("build")?.acquire()?, tenure.etcd()) {

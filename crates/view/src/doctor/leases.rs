@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tenure::{StoreRole, StoreUrl};
+use tenure::StoreUrl;
+use tenure::project::StoreRole;
 use tenure_core::{Doubt, KeyKind, Lease, Moment, Process, Snapshot, Verdict};
 use tenure_host::files::beneath::read_linked;
 use tenure_host::identity;

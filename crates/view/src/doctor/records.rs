@@ -1,6 +1,9 @@
 //! Events and tasks of a store that can't be understood.
 
-use tenure::{StoreUrl, TaskError, call_deadline, plural};
+use tenure::StoreUrl;
+use tenure::store::call_deadline;
+use tenure::tasks::TaskError;
+use tenure::text::plural;
 use tenure_core::{ErrorKind, HistoryQuery};
 use tenure_tasks::TaskQuery;
 

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tenure::{Config, HistoryQuery, Project, StoreUrl, call_deadline};
+use tenure::store::{HistoryQuery, call_deadline};
+use tenure::{Config, Project, StoreUrl};
 use tenure_core::{ErrorKind, Event, EventKind, Moment, Store, StoreError};
 use tenure_daemon::DaemonStatus;
 use tenure_tasks::{Task, TaskError, TaskQuery};

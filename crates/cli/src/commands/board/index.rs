@@ -1,8 +1,10 @@
 //! `tenure board rebuild-index`: the index, derived from the tasks.
 
+use tenure::protocols::board::save::sweep;
+use tenure::protocols::board::{
+    Board, Config, FieldValue, Replaces, Saved, Task, index, load, read_file,
+};
 use tenure::wire::{BoardIndexJson, ErrorCode};
-use tenure_board::save::sweep;
-use tenure_board::{Board, Config, FieldValue, Replaces, Saved, Task, index, load, read_file};
 
 use super::lock::BoardLock;
 use super::{count, unusable};

@@ -1,8 +1,8 @@
 //! The kanban view: one column for each status, or a list where the terminal is too narrow.
 
 use anstyle::{AnsiColor, Style};
-use tenure_board::{Column, Config, Task, columns};
-use tenure_core::text::flat;
+use tenure::protocols::board::{Column, Config, Task, columns};
+use tenure::text::flat;
 
 use crate::fit::{cut, filled, width, wrapped};
 
@@ -114,7 +114,7 @@ fn narrow(config: &Config, columns: &[Column<'_>], terminal: usize) -> String {
 /// The highest priority is red, the next one yellow, the lowest dim, the others cyan.
 fn colour(config: &Config, task: &Task) -> Style {
     let priorities = config.priorities();
-    let is = |level: Option<&tenure_board::Level>| {
+    let is = |level: Option<&tenure::protocols::board::Level>| {
         level.is_some_and(|level| level.name == task.priority.as_str())
     };
     let coloured = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));

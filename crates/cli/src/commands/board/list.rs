@@ -1,8 +1,8 @@
 //! `tenure board list`: the tasks, as a table or by status.
 
 use serde_json::Value;
+use tenure::protocols::board::{Board, Config, Level, Task, load};
 use tenure::wire::{BoardJson, BoardTaskJson, ErrorCode};
-use tenure_board::{Board, Config, Level, Task, load};
 
 use super::{kanban, unusable};
 use crate::answer::{Answer, Failure};

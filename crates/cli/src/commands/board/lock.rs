@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use tenure::protocols::board::{Board, Replaces, SaveError, SaveStep, Saved, save};
+use tenure::store::{Doubt, Released, Verdict};
+use tenure::text::flat;
 use tenure::wire::{BoardBusyJson, ErrorCode};
-use tenure::{Acquired, Guard, StoreUrl, Tenure};
-use tenure_board::{Board, Replaces, SaveError, SaveStep, Saved, save};
-use tenure_core::text::flat;
-use tenure_core::{Busy, Doubt, Released, Verdict};
+use tenure::{Acquired, Busy, Guard, StoreUrl, Tenure};
 
 use super::unusable;
 use crate::answer::{Answer, Failure, complain};

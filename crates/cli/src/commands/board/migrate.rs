@@ -1,9 +1,11 @@
 //! `tenure board migrate`: adds the sections that old task files lack.
 
+use tenure::protocols::board::migrate::{MigratedFile, file_of, migrate as add_missing};
+use tenure::protocols::board::save::sweep;
+use tenure::protocols::board::{
+    Board, BoardError, Config, Document, Replaces, Saved, index, load, read_file,
+};
 use tenure::wire::{BoardMigrationJson, ErrorCode, MigratedFileJson};
-use tenure_board::migrate::{MigratedFile, file_of, migrate as add_missing};
-use tenure_board::save::sweep;
-use tenure_board::{Board, BoardError, Config, Document, Replaces, Saved, index, load, read_file};
 
 use super::lock::{ATTEMPTS, BoardLock};
 use super::unusable;

@@ -4,9 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tenure::protocols::board::load::{Lookup, find_task};
+use tenure::protocols::board::{
+    Board, Config, Document, Level, Replaces, Saved, Section, edit, read_file,
+};
 use tenure::wire::{BoardSetJson, ErrorCode};
-use tenure_board::load::{Lookup, find_task};
-use tenure_board::{Board, Config, Document, Level, Replaces, Saved, Section, edit, read_file};
 
 use super::lock::{ATTEMPTS, BoardLock};
 use super::unusable;

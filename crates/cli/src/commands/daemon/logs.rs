@@ -13,8 +13,8 @@ use crate::answer::{Answer, Failure, to_value};
 use crate::args::Global;
 use crate::args::daemon::Logs;
 use crate::exit::Exit;
+use tenure::text::flat;
 use tenure::wire::{DaemonLogJson, ErrorCode, LogLineJson};
-use tenure_core::text::flat;
 
 pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
     let path = path(asked)?;

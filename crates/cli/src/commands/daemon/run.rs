@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anstyle::Style;
 use jiff::Timestamp;
+use tenure::text::visible;
 use tenure::wire::DaemonEndedJson;
-use tenure_core::text::visible;
 use tenure_daemon::DaemonOptions;
 use tenure_host::inherit;
 

@@ -11,8 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure::{Project, duration};
-use tenure_core::Clock;
+use tenure::Project;
+use tenure::store::Clock;
+use tenure::text::duration;
+use tenure::wire::{DaemonStartedJson, ErrorCode};
 use tenure_daemon::lock::{folder_of, is_held};
 use tenure_daemon::{DaemonState, DaemonStatus};
 use tenure_host::HostClock;
@@ -24,7 +26,6 @@ use crate::args::Global;
 use crate::args::daemon::Work;
 use crate::context;
 use crate::exit::Exit;
-use tenure::wire::{DaemonStartedJson, ErrorCode};
 
 /// How long the daemon may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);

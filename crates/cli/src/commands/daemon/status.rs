@@ -1,11 +1,11 @@
 //! `tenure daemon status`
 
-use tenure::duration;
+use tenure::store::Moment;
+use tenure::text::duration;
 use tenure::wire::{
     CycleJson, DaemonEndJson, DaemonJson, DaemonNotRunningJson, DaemonRunningJson,
     DaemonStatusJson, DaemonUnidentifiedJson, SkippedJson, TimeJson,
 };
-use tenure_core::Moment;
 use tenure_daemon::lock::folder_of;
 use tenure_daemon::state::CycleRecord;
 use tenure_daemon::{DaemonState, DaemonStatus};

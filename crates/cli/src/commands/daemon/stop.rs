@@ -3,8 +3,9 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tenure::duration;
-use tenure_core::Clock;
+use tenure::store::Clock;
+use tenure::text::duration;
+use tenure::wire::{DaemonStillRunningJson, DaemonStoppedJson, ErrorCode};
 use tenure_daemon::lock::folder_of;
 use tenure_daemon::stop::request_stop;
 use tenure_daemon::{DaemonState, DaemonStatus};
@@ -14,7 +15,6 @@ use super::{identify, project};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::words;
-use tenure::wire::{DaemonStillRunningJson, DaemonStoppedJson, ErrorCode};
 
 /// When to print first that the daemon still runs.
 const FIRST_REMARK: Duration = Duration::from_millis(500);

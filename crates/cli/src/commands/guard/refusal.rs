@@ -1,9 +1,10 @@
 //! Why a commit or a push is refused, in words.
 
-use tenure::plural;
+use tenure::Mode;
+use tenure::files::PathPattern;
+use tenure::store::Lease;
+use tenure::text::{flat, plural, visible};
 use tenure::wire::{ErrorCode, GuardProblemJson, GuardRefusedJson};
-use tenure_core::text::{flat, visible};
-use tenure_core::{Lease, Mode, PathPattern};
 use tenure_files::guard::judge::Problem;
 use tenure_files::guard::push::Refused;
 use tenure_files::guard::records::Record;
@@ -131,7 +132,7 @@ fn who(scene: &Scene) -> String {
 }
 
 fn is_shared(mode: &Mode) -> bool {
-    mode.paths().is_some_and(tenure_core::PathSet::is_shared)
+    mode.paths().is_some_and(tenure::files::PathSet::is_shared)
 }
 
 /// The pattern of a reservation that covers a path.

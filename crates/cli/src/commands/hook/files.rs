@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tenure::Project;
+use tenure::files::{BadPath, PathPattern, WorkTree};
 use tenure::wire::ErrorCode;
-use tenure::{BadPath, PathPattern, Project, WorkTree};
 use tenure_git::folder::{self, Entry};
 use tenure_git::{Environment, Git};
 use tenure_host::files::look;

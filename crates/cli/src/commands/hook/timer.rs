@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure_core::text::visible;
+use tenure::text::visible;
 use tenure_files::agents::event::{Event, What};
 use tenure_files::agents::reply::Reply;
 use tenure_files::agents::tool::Tool;

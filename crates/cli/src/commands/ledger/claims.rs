@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use tenure::{StoreUrl, Tenure, Tie};
-use tenure_core::{Key, Reap, Verdict};
-use tenure_ledger::{LedgerStore, NodeId};
+use tenure::ask::Tie;
+use tenure::protocols::ledger::{LedgerStore, NodeId};
+use tenure::store::{Key, Reap, Verdict};
+use tenure::wire::{
+    ErrorCode, MalformedClaimJson, NodeClaimJson, NodeClaimedJson, NodeClaimsJson,
+    NodeRefreshedJson, NodeReleasedJson, NodesReapedJson,
+};
+use tenure::{StoreUrl, Tenure};
 
 use super::{folder, in_folder};
 use crate::answer::{Answer, Failure, remark};
@@ -18,10 +23,6 @@ use crate::signals::Signals;
 use crate::table::Table;
 use crate::waiting;
 use crate::words;
-use tenure::wire::{
-    ErrorCode, MalformedClaimJson, NodeClaimJson, NodeClaimedJson, NodeClaimsJson,
-    NodeRefreshedJson, NodeReleasedJson, NodesReapedJson,
-};
 
 fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
     let config = context::config(context::project_if_found().as_ref())?;
@@ -128,7 +129,7 @@ pub(super) fn release(
 
 pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> {
     let store = LedgerStore::of(super::open(global, place)?);
-    let now = tenure_core::Clock::now(&tenure_host::HostClock::new());
+    let now = tenure::store::Clock::now(&tenure_host::HostClock::new());
     let listed = store.claims()?;
     let (active, expired): (Vec<_>, Vec<_>) = listed
         .into_iter()
@@ -198,7 +199,7 @@ pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answ
     let tenure = open(global, place)?;
     let reaped = tenure.store().reap(
         if dry_run { Reap::DryRun } else { Reap::Free },
-        tenure::call_deadline(),
+        tenure::store::call_deadline(),
     )?;
     let verb = if dry_run { "Would end" } else { "Ended" };
     let mut lines: Vec<String> = reaped

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::value::RawValue;
+use tenure::protocols::ledger::{Dialect, Ledger, NodeId, RecordedEvent};
+use tenure::store::Clock;
+use tenure::text::flat;
 use tenure::wire::{ErrorCode, LedgerEventJson};
-use tenure_core::Clock;
-use tenure_core::text::flat;
 use tenure_host::HostClock;
-use tenure_ledger::{Dialect, Ledger, NodeId, RecordedEvent};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

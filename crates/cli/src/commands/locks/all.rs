@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tenure::project::StoreRole;
+use tenure::store::{Holder, Key, Moment, Snapshot, Verdict};
 use tenure::wire::{
     AllLocksJson, ForeignLockJson, ForeignProcessJson, LockJson, StoreLocksJson, VerdictWord,
 };
-use tenure::{Config, Project, StoreRole, StoreUrl};
-use tenure_core::{Holder, Key, Mode, Moment, Snapshot, Verdict};
+use tenure::{Config, Mode, Project, StoreUrl};
 use tenure_host::identity;
 use tenure_view::foreign::ForeignVerdict;
 use tenure_view::{ForeignLock, Overview, Role, StoreView};

@@ -1,9 +1,10 @@
 //! `tenure locks verify`: what the history of each store proves.
 
+use tenure::StoreUrl;
+use tenure::protocols::ledger::{Access, Ledger, Options};
+use tenure::store::{HistoryQuery, StoreError, call_deadline};
+use tenure::text::plural;
 use tenure::wire::{ErrorCode, StoreVerifiedJson, VerifiedJson};
-use tenure::{HistoryQuery, StoreUrl, call_deadline, plural};
-use tenure_core::StoreError;
-use tenure_ledger::{Access, Ledger, Options};
 use tenure_view::history;
 use tenure_view::{Overview, StoreView};
 
@@ -135,10 +136,9 @@ fn of_ledger(store: &StoreView, root: &std::path::Path) -> Result<StoreVerifiedJ
     };
     let verified = Ledger::open(root, options)?.verify()?;
     let overlaps = verified.findings.iter().filter(|one| one.code == "overlap");
-    let errors = verified
-        .findings
-        .iter()
-        .filter(|one| one.code != "overlap" && one.severity == tenure_ledger::Severity::Error);
+    let errors = verified.findings.iter().filter(|one| {
+        one.code != "overlap" && one.severity == tenure::protocols::ledger::Severity::Error
+    });
     let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     Ok(StoreVerifiedJson {
         sound: verified.no_overlap(),

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use serde_json::Value;
+use tenure::store::{KeyKind, call_deadline};
+use tenure::tasks::Status;
+use tenure::text::plural;
 use tenure::wire::{ErrorCode, StoreCopyJson};
-use tenure::{StoreUrl, Tenure, call_deadline, plural};
-use tenure_core::KeyKind;
-use tenure_tasks::Status;
+use tenure::{StoreUrl, Tenure};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, StoreCopy};

@@ -1,7 +1,7 @@
 //! `tenure store repair`: put right what was removed, damaged or restored.
 
+use tenure::store::Key;
 use tenure::wire::{ErrorCode, StoreRepairJson};
-use tenure_core::Key;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, StoreRepair};

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use signal_hook::consts::SIGINT;
-use tenure::tasks::AnyTask;
-use tenure::{Acquired, Ask, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
-use tenure_core::{Busy, Key, KeyKind, Moment};
-use tenure_tasks::{Shortage, Status, Task, TaskError, TaskQuery};
+use tenure::ask::{Progress, Tie};
+use tenure::store::{Key, KeyKind, Moment, call_deadline};
+use tenure::tasks::{AnyTask, Shortage, Status, Task, TaskError, TaskGuard, TaskQuery};
+use tenure::text::duration;
+use tenure::wire::{BusyJson, ErrorCode, StartedTaskJson, TimeJson};
+use tenure::{Acquired, Ask, Busy, Tenure};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -18,7 +20,6 @@ use crate::context;
 use crate::signals::Signals;
 use crate::waiting::{self, WaitDisplay, WaitText, limit};
 use crate::words;
-use tenure::wire::{BusyJson, ErrorCode, StartedTaskJson, TimeJson};
 
 pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
@@ -51,7 +52,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
         Acquired::Granted(task_guard) if signal.is_some() => {
-            task_guard.finish(&tenure_tasks::Change::GiveBack)?;
+            task_guard.finish(&tenure::tasks::Change::GiveBack)?;
             let signal = signal.unwrap_or(SIGINT);
             Err(waiting::interrupted(
                 "a task",

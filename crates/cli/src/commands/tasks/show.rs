@@ -1,10 +1,9 @@
 //! `tenure tasks show`: show one task.
 
-use tenure::call_deadline;
+use tenure::store::{Moment, call_deadline};
+use tenure::tasks::{Cause, Past, Task};
+use tenure::text::flat;
 use tenure::wire::{LockJson, ShownTaskJson};
-use tenure_core::Moment;
-use tenure_core::text::flat;
-use tenure_tasks::{Cause, Past, Task};
 
 use super::state;
 use crate::answer::{Answer, Failure};

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use signal_hook::consts::SIGINT;
-use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
-use tenure_core::text::flat;
-use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Token};
-use tenure_tasks::{Change, Edit, Proof, Status, Task};
+use tenure::ask::{Progress, Tie};
+use tenure::store::{KeyKind, Lease, Moment, Reason, Token, call_deadline};
+use tenure::tasks::{Change, Edit, Proof, Status, Task, TaskGuard};
+use tenure::text::{duration, flat};
+use tenure::wire::{BusyJson, ChangedTaskJson, ErrorCode, StartedTaskJson, TaskJson};
+use tenure::{Acquired, Busy, Tenure};
 
 use super::{ids, section_to_change, to_change};
 use crate::answer::{Answer, Failure, remark};
@@ -18,7 +20,6 @@ use crate::context;
 use crate::signals::Signals;
 use crate::waiting::{self, RELEASED, WaitDisplay, WaitText, limit, locked, situation};
 use crate::words;
-use tenure::wire::{BusyJson, ChangedTaskJson, ErrorCode, StartedTaskJson, TaskJson};
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;

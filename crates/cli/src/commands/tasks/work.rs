@@ -11,10 +11,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use tenure::ask::generated_name;
-use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure, call_deadline};
-use tenure_core::{Event, EventKind, HistoryQuery, Holder, Lease, Token};
+use tenure::guard::Loss;
+use tenure::store::{Event, EventKind, HistoryQuery, Holder, Lease, Token, call_deadline};
+use tenure::tasks::{AnyTask, Change, Changed, Status, Task, TaskError, TaskGuard};
+use tenure::wire::{ErrorCode, TaskEndedJson, TaskInputJson, WorkJson};
+use tenure::{Acquired, Ask, Tenure};
 use tenure_host::Tied;
-use tenure_tasks::{Change, Changed, Status, Task, TaskError};
 
 use super::next::{NextTaskWait, none};
 use crate::answer::{Answer, Failure, complain, remark};
@@ -30,7 +32,6 @@ use crate::supervise::{Ended, Supervised, supervise};
 use crate::terminal::Terminal;
 use crate::waiting::{self, WaitDisplay};
 use crate::words;
-use tenure::wire::{ErrorCode, TaskEndedJson, TaskInputJson, WorkJson};
 
 pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
     let program = Program::find(

@@ -7,7 +7,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
-use tenure_core::text::flat;
+use tenure::text::flat;
 
 use super::rows::{self, Row, Tone};
 use super::screen::{Bar, Intent, KEYS, Over, Pane, Screen};

@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 
 use rustix::event::{PollFd, PollFlags};
 use tenure::StoreUrl;
+use tenure::store::{EventKind, Moment};
+use tenure::text::flat;
 use tenure::wire::{LeaseJson, WatchLineJson};
-use tenure_core::text::flat;
-use tenure_core::{EventKind, Moment};
 use tenure_host::clock::since_boot;
 use tenure_host::time_limit::TimeLimit;
 use tenure_view::watch::{Alarm, Change, Feed, Index};

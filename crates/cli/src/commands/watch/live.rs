@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::Event;
 use rustix::event::{PollFd, PollFlags, poll};
-use tenure::{Tenure, call_deadline};
-use tenure_core::{Clock, Forced, Released};
+use tenure::Tenure;
+use tenure::store::{Clock, Forced, Released, call_deadline};
 use tenure_host::HostClock;
 use tenure_host::clock::since_boot;
 use tenure_host::time_limit::TimeLimit;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::StoreUrl;
-use tenure_core::{
-    Deadline, EventKind, HolderId, Key, Lease, Mode, Moment, Presence, Snapshot, Token, Verdict,
+use tenure::store::{
+    Deadline, EventKind, HolderId, Key, Lease, Moment, Presence, Snapshot, Token, Verdict,
 };
-use tenure_tasks::Status;
+use tenure::tasks::Status;
+use tenure::{Mode, StoreUrl};
 use tenure_view::StoreView;
 use tenure_view::foreign::ForeignVerdict;
 use tenure_view::watch::Feed;
@@ -215,7 +215,7 @@ fn tone(verdict: &Verdict, is_mine: bool) -> Tone {
     match verdict {
         _ if is_mine => Tone::Mine,
         Verdict::Alive => Tone::Good,
-        Verdict::Unknown(tenure_core::Doubt::Detached) => Tone::Plain,
+        Verdict::Unknown(tenure::store::Doubt::Detached) => Tone::Plain,
         Verdict::Unknown(_) => Tone::Doubtful,
         Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => Tone::Bad,
     }
@@ -669,7 +669,7 @@ pub(super) fn wait_row(lane: &Lane, waiter: &HolderId) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure_core::Epoch;
+    use tenure::store::Epoch;
 
     fn moment(millis: u64) -> Moment {
         Moment {

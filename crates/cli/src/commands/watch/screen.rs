@@ -8,8 +8,8 @@ use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 use ratatui::layout::{Position, Rect};
-use tenure::plural;
-use tenure_core::{HolderId, Moment};
+use tenure::store::{HolderId, Moment};
+use tenure::text::plural;
 use tenure_view::watch::{Feed, daemon_in_words};
 
 use super::rows::{self, Cell, Row, Sort, Table, Target, Tone};
@@ -592,7 +592,7 @@ fn lane_rows(lanes: &[Lane]) -> (Table, Vec<Bar>) {
 pub(super) mod tests {
     use jiff::Timestamp;
     use tenure::StoreUrl;
-    use tenure_core::{Epoch, Key, Token};
+    use tenure::store::{Epoch, Key, Token};
 
     use super::*;
 

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
+use tenure::store::{
+    HolderId, Key, KeyKind, Lease, Presence, Snapshot, Verdict, Waiter, call_deadline,
+};
+use tenure::tasks::{Task, TaskStore};
+use tenure::text::flat;
 use tenure::wire::{LeaseJson, WaiterJson, WhyLinkJson};
-use tenure::{StoreUrl, call_deadline};
-use tenure_core::text::flat;
-use tenure_core::{HolderId, Key, KeyKind, Lease, Mode, Presence, Snapshot, Verdict, Waiter};
-use tenure_tasks::{Task, TaskStore};
+use tenure::{Mode, StoreUrl};
 use tenure_view::waits::Waits;
 use tenure_view::{ForeignLock, Overview, StoreView};
 
@@ -408,7 +410,7 @@ impl Chain<'_> {
 }
 
 /// When a lease ends by itself, at the latest.
-fn ends(lease: &tenure_core::Lease, verdict: &Verdict, expiry: &str) -> String {
+fn ends(lease: &tenure::store::Lease, verdict: &Verdict, expiry: &str) -> String {
     let renewed = lease.holder.liveness_lock().is_some();
     match (verdict, &lease.expires) {
         (Verdict::Dead(_) | Verdict::Expired(_), _) => "the next claim takes it over".to_owned(),

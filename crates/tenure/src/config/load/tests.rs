@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::*;
 use super::*;
-use crate::duration;
+use crate::text::duration;
 
 /// A home and a project, each of which may have a configuration file.
 struct Layers {
