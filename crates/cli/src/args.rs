@@ -5,6 +5,7 @@ pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod guard;
+pub(crate) mod habits;
 pub(crate) mod ledger;
 mod parse;
 pub(crate) mod paths;
@@ -41,7 +42,8 @@ use tenure::text::duration;
   tenure locks history build               show what happened to a key
 
 Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed,
-6 locked, 7 lease lost, 8 sequence mismatch. More on a command: tenure help run",
+6 locked, 7 lease lost, 8 sequence mismatch. More on a command: tenure help run
+More commands, for scripts and settings: tenure help --all",
     disable_help_subcommand = true,
     propagate_version = false,
     max_term_width = 80
@@ -153,7 +155,7 @@ If the lease was lost, tenure exits with 7.")]
   tenure release build --token 7            needs no name
   tenure release --all --as agent-1
 
-To take a key from another holder: tenure locks release KEY --force")]
+To take a key from another holder: tenure force KEY")]
     Release(Release),
     /// Ask the holder of a key, or of a reserved path, to release it
     #[command(after_help = "Examples:
@@ -165,13 +167,25 @@ on standard error and in the file that TENURE_ASKED names; every holder finds it
 in the answer of tenure renew, and everyone in tenure locks show. To have the
 key once it is released, wait for it: tenure run, tenure acquire.")]
     Ask(Request),
+    /// Take a key from its holder, which is recorded
+    #[command(after_help = "Examples:
+  tenure force build --reason 'agent-1 hangs'
+  tenure force gpu --holder agent-1         only this holder's lease
+
+The holder is told that its lease is lost; a command under tenure run is
+stopped. Ask first if you can wait: tenure ask. What keeps the key from you:
+tenure why.")]
+    Force(Force),
     /// Check that a token is still valid: exit 0 if it is, 7 if not
     #[command(after_help = "Example, before a script pushes:
   tenure fence \"$TENURE_KEY\" --token \"$TENURE_TOKEN\" && git push")]
     Fence(Fence),
-    /// Reserve files and folders, extend that, and give them back
+    /// Reserve files and folders
     #[command(after_help = paths::RESERVE)]
     Reserve(paths::Reserve),
+    /// Give reserved files and folders back
+    #[command(after_help = paths::UNRESERVE)]
+    Unreserve(paths::Unreserve),
     /// Show who has reserved which files
     #[command(after_help = paths::RESERVATIONS)]
     Reservations,
@@ -224,7 +238,7 @@ key once it is released, wait for it: tenure run, tenure acquire.")]
   tenure sections rm Backend --move-to Server"
     )]
     Sections(tasks::Sections),
-    /// Hold the lock file that pauses background processes (bd)
+    /// Pause bd's daemon while you work
     #[command(
         subcommand,
         after_help = "Examples:
@@ -338,8 +352,10 @@ impl Command {
             Self::Renew(_) => ("renew", None),
             Self::Release(_) => ("release", None),
             Self::Ask(_) => ("ask", None),
+            Self::Force(_) => ("force", None),
             Self::Fence(_) => ("fence", None),
             Self::Reserve(_) => ("reserve", None),
+            Self::Unreserve(_) => ("unreserve", None),
             Self::Reservations => ("reservations", None),
             Self::Check(_) => ("check", None),
             Self::Locks(locks) => ("locks", Some(locks.name())),
@@ -533,6 +549,19 @@ pub(crate) struct Request {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Force {
+    /// The key, or its whole id
+    #[arg(value_name = "KEY")]
+    pub(crate) id: String,
+    /// The reason, for the history
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Only the lease of this holder, if the key has several
+    #[arg(long = "holder", value_name = "ID")]
+    pub(crate) of: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Fence {
     /// The key
     #[arg(value_name = "KEY")]
@@ -568,21 +597,6 @@ holder is printed), 4 no.")]
     Show {
         /// A key, an id, or a unique prefix of one
         id: String,
-    },
-    /// Take a lock from its holder (needs --force, and is recorded)
-    #[command(after_help = "Example: tenure locks release build --force --reason 'agent-1 hangs'")]
-    Release {
-        /// The key, or its whole id
-        id: String,
-        /// Confirm that the holder loses the lock
-        #[arg(long)]
-        force: bool,
-        /// The reason, for the history
-        #[arg(long, value_name = "TEXT")]
-        reason: Option<String>,
-        /// Only the lease of this holder, if the key has several
-        #[arg(long = "holder", value_name = "ID")]
-        of: Option<String>,
     },
     /// Free expired locks and locks of dead holders, and record why
     #[command(after_help = "Examples:
@@ -622,7 +636,6 @@ impl Locks {
         match self {
             Self::List { .. } => "list",
             Self::Show { .. } => "show",
-            Self::Release { .. } => "release",
             Self::Cleanup { .. } => "cleanup",
             Self::History { .. } => "history",
             Self::Verify => "verify",

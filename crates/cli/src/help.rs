@@ -10,77 +10,57 @@ use std::num::ParseIntError;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 
 use crate::args::{Args, typed};
 use crate::fit;
+use crate::words;
 
-/// The commands by what they are for. A command that is not named here is listed under "More".
+/// The commands by what a person wants.
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Everyday",
-        &[
-            "run", "acquire", "renew", "release", "ask", "fence", "status",
-        ],
+        &["run", "acquire", "release", "ask", "force", "status"],
     ),
     (
         "Files",
-        &["reserve", "reservations", "check", "guard", "hook"],
+        &["reserve", "unreserve", "reservations", "check", "guard"],
     ),
-    ("Tasks", &["tasks", "sections", "sync"]),
-    ("Looking", &["locks", "why", "watch", "timeline", "doctor"]),
+    ("Tasks", &["tasks", "sync"]),
+    ("Looking", &["why", "watch", "locks", "timeline", "doctor"]),
+    ("Other tools' locks", &["exclusive", "ledger", "board"]),
+    ("Setting up", &["init", "setup", "daemon"]),
+];
+
+/// The other commands: `tenure help --all` shows them. One that is not named here is listed under "More".
+const MORE: [(&str, &[&str]); 2] = [
     (
-        "Other tools' locks",
-        &["exclusive", "ledger", "board", "shell-lib"],
-    ),
-    (
-        "Setting up",
+        "For scripts and other programs",
         &[
-            "init",
-            "setup",
-            "store",
-            "daemon",
-            "config",
+            "renew",
+            "fence",
+            "hook",
+            "shell-lib",
             "completions",
+            "complete",
             "man",
         ],
     ),
-];
-
-/// What people type who know other tools, and the command of tenure that does it.
-const HABITS: [(&str, &str); 19] = [
-    ("ls", "tenure locks list"),
-    ("list", "tenure locks list"),
-    ("ps", "tenure locks list"),
-    ("show", "tenure locks show KEY"),
-    ("history", "tenure locks history KEY"),
     (
-        "lock",
-        "tenure run KEY -- CMD, or tenure acquire KEY to hold it without a command",
+        "Settings, stores and sections",
+        &["config", "store", "sections"],
     ),
-    ("unlock", "tenure release KEY"),
-    ("exec", "tenure run KEY -- CMD"),
-    ("add", "tenure tasks add TITLE"),
-    ("next", "tenure tasks next"),
-    ("work", "tenure tasks work -- CMD"),
-    ("start", "tenure daemon start"),
-    ("stop", "tenure daemon stop"),
-    (
-        "tasks start",
-        "tenure tasks next, or tenure tasks update ID --status in_progress",
-    ),
-    (
-        "tasks claim",
-        "tenure tasks next, or tenure tasks update ID --status in_progress",
-    ),
-    ("tasks complete", "tenure tasks done ID"),
-    ("tasks finish", "tenure tasks done ID"),
-    ("tasks remove", "tenure tasks delete ID"),
-    ("sections remove", "tenure sections rm NAME"),
 ];
 
 /// The columns of a help page.
 const WIDTH: usize = 80;
+
+/// Which commands the page of tenure itself shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Everyday,
+    All,
+}
 
 /// How much of the global options a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,12 +88,17 @@ pub(crate) fn asked(words: &[OsString]) -> Option<Result<StyledStr, String>> {
         }
         _ => return None,
     };
+    let scope = if path.iter().any(|word| word == "--all") {
+        Scope::All
+    } else {
+        Scope::Everyday
+    };
     path.retain(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let tree = tree(Globals::Explained);
     let (command, unknown) = named(&tree, &path);
     Some(match unknown {
         Some(unknown) => Err(no_command(command, unknown, None)),
-        None => Ok(page(command, Globals::Explained)),
+        None => Ok(page(command, Globals::Explained, scope)),
     })
 }
 
@@ -126,7 +111,7 @@ pub(crate) fn page_for(words: &[OsString]) -> StyledStr {
         Globals::Named
     };
     let words: Vec<OsString> = before.skip(1).cloned().collect();
-    page(named(&tree(globals), &words).0, globals)
+    page(named(&tree(globals), &words).0, globals, Scope::Everyday)
 }
 
 /// What is wrong with a command line, in the words of the parser, with our advice.
@@ -134,12 +119,18 @@ pub(crate) fn complaint(mut error: clap::Error, words: &[OsString]) -> StyledStr
     if error.kind() == ErrorKind::InvalidSubcommand {
         let tree = tree(Globals::Named);
         let (command, unknown) = named(&tree, words.get(1..).unwrap_or_default());
+        let unknown = unknown.unwrap_or_default();
         // The parser's own advice: commands that are spelled like this one, the most similar one last.
         let alike = match error.get(ContextKind::SuggestedSubcommand) {
-            Some(ContextValue::Strings(alike)) => alike.last().map(String::as_str),
+            Some(ContextValue::Strings(alike)) => alike.last(),
             _ => None,
         };
-        let text = no_command(command, unknown.unwrap_or_default(), alike);
+        let instead = typed::meant(words).or_else(|| {
+            let mut words = words.to_vec();
+            *words.iter_mut().skip(1).find(|word| *word == unknown)? = alike?.into();
+            Some(words)
+        });
+        let text = no_command(command, unknown, instead.as_deref());
         return format!("error: {text}\n").into();
     }
     if let Some(text) = bad_value(&error) {
@@ -157,24 +148,72 @@ pub(crate) fn complaint(mut error: clap::Error, words: &[OsString]) -> StyledStr
         );
         return text.into();
     }
+    let advice = match typed::meant(words) {
+        Some(meant) => Some(line(&meant)),
+        None if error.kind() == ErrorKind::UnknownArgument => with_dashes(words),
+        None => None,
+    };
     // After `--` comes the command, never an option of tenure.
     if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
         let useful = |tip: &StyledStr| !tip.to_string().starts_with("to pass ");
         let tips: Vec<StyledStr> = tips.into_iter().filter(useful).collect();
-        if !tips.is_empty() {
+        if !tips.is_empty() && advice.is_none() {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
     }
-    let lacks_dashes = || !std::env::args_os().any(|word| word == "--");
-    if error.kind() == ErrorKind::UnknownArgument
-        && usage(&error).contains("-- <CMD>")
-        && lacks_dashes()
-    {
-        let tip = "did you forget `--` before the command? tenure run build -- make -j4";
-        let tip = ContextValue::StyledStrs(vec![tip.into()]);
+    if let Some(advice) = advice {
+        error.remove(ContextKind::SuggestedArg);
+        let tip = ContextValue::StyledStrs(vec![advice.into()]);
         error.insert(ContextKind::Suggested, tip);
     }
     error.render()
+}
+
+/// A command line to copy. A command that follows its keys without `--` gets it.
+fn line(words: &[OsString]) -> String {
+    with_dashes(words).unwrap_or_else(|| spelled(words))
+}
+
+/// The command line with `--` before its command, if that is what it lacks.
+pub(crate) fn with_dashes(words: &[OsString]) -> Option<String> {
+    if words.iter().any(|word| word == "--" || word == "-c") {
+        return None;
+    }
+    let tree = tree(Globals::Named);
+    let mut command = &tree;
+    let mut keys = None;
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        if word.as_encoded_bytes().starts_with(b"-") {
+            at += usize::from(takes_value(command, word));
+        } else if let Some(found) = command.find_subcommand(word).filter(|_| keys.is_none()) {
+            command = found;
+            let mut last = command.get_positionals();
+            if last.any(Arg::is_last_set) {
+                keys = Some(command.get_positionals().count() - 1);
+            }
+        } else {
+            match keys? {
+                0 => {
+                    let (before, after) = words.split_at_checked(at)?;
+                    return Some(spelled(&[before, &["--".into()], after].concat()));
+                }
+                left => keys = Some(left - 1),
+            }
+        }
+        at += 1;
+    }
+    None
+}
+
+/// A command line as a shell reads it.
+fn spelled(words: &[OsString]) -> String {
+    let words = words.iter().skip(1).map(|word| words::quoted_bytes(word));
+    ["tenure".to_owned()]
+        .into_iter()
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn usage(error: &clap::Error) -> String {
@@ -216,23 +255,27 @@ fn bad_value(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// There is no such command: what was meant, or which commands there are.
-fn no_command(within: &Command, name: &OsStr, alike: Option<&str>) -> String {
+/// There is no such command: what to type `instead`, or which commands there are.
+fn no_command(within: &Command, name: &OsStr, instead: Option<&[OsString]>) -> String {
     let path = within.get_bin_name().unwrap_or("tenure");
     let given = format!("{path} {}", name.to_string_lossy());
     let given = given.strip_prefix("tenure ").unwrap_or(&given);
-    let habit = HABITS.iter().find(|(habit, _)| *habit == given);
-    let advice = match (habit, alike) {
-        (Some((_, command)), _) => format!("  tip: {command}\n\n"),
-        (None, Some(alike)) => format!("  tip: {path} {alike}\n\n"),
-        (None, None) if path == "tenure" => String::new(),
-        (None, None) => {
+    let advice = match instead {
+        // The word may also be the name of a file.
+        Some(instead) if path == "tenure reserve" => format!(
+            "  tip: {}\n  a file of this name: ./{}\n\n",
+            line(instead),
+            name.to_string_lossy()
+        ),
+        Some(instead) => format!("  tip: {}\n\n", line(instead)),
+        None if path == "tenure" => String::new(),
+        None => {
             let all = format!("the commands are {}", names(within).join(", "));
             let lines = fit::wrapped(&all, WIDTH - 2, usize::MAX);
             format!("  {}\n\n", lines.join("\n  "))
         }
     };
-    format!("there is no command '{given}'\n\n{advice}For all commands, try 'tenure help'.")
+    format!("there is no command '{given}'\n\n{advice}For all commands, try 'tenure help --all'.")
 }
 
 /// All commands.
@@ -280,14 +323,14 @@ fn takes_value(command: &Command, option: &OsStr) -> bool {
 }
 
 /// The page of a command.
-fn page(command: &Command, globals: Globals) -> StyledStr {
+fn page(command: &Command, globals: Globals, scope: Scope) -> StyledStr {
     let mut command = command
         .clone()
         .term_width(WIDTH.min(fit::terminal_width().max(40)));
     let is_root = command.get_name() == "tenure";
     let mut template = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
     if is_root {
-        let _ = write!(template, "\n{}", groups(&command));
+        let _ = write!(template, "\n{}", groups(&command, scope));
         let hidden: Vec<String> = names(&command);
         for name in hidden {
             command = command.mut_subcommand(name, |sub| sub.hide(true));
@@ -308,19 +351,30 @@ fn names(command: &Command) -> Vec<String> {
 }
 
 /// The commands in their groups.
-fn groups(tree: &Command) -> String {
+fn groups(tree: &Command, scope: Scope) -> String {
     let header = tree.get_styles().get_header();
     let literal = tree.get_styles().get_literal();
+    let mut groups = GROUPS.to_vec();
     let names = names(tree);
-    let widest = names.iter().map(String::len).max().unwrap_or(0);
-    let grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let named = |name: &&str| {
+        GROUPS
+            .iter()
+            .chain(&MORE)
+            .any(|(_, names)| names.contains(name))
+    };
     let others: Vec<&str> = names
         .iter()
         .map(String::as_str)
-        .filter(|name| !grouped(name))
+        .filter(|name| !named(name))
         .collect();
+    if scope == Scope::All {
+        groups.extend(MORE);
+        groups.push(("More", &others));
+    }
+    let all = groups.iter().flat_map(|(_, names)| names.iter());
+    let widest = all.map(|name| name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for (title, members) in GROUPS.iter().copied().chain([("More", others.as_slice())]) {
+    for (title, members) in groups {
         let members = members.iter().filter_map(|name| tree.find_subcommand(name));
         let lines: Vec<String> = members
             .map(|sub| {
@@ -361,7 +415,7 @@ mod tests {
     use super::*;
 
     fn check(command: &Command, path: &str) {
-        let page = page(command, Globals::Explained).to_string();
+        let page = page(command, Globals::Explained, Scope::All).to_string();
         for line in page.lines() {
             assert!(fit::width(line) <= WIDTH, "{path}: {line}");
         }
@@ -383,20 +437,11 @@ mod tests {
     }
 
     #[test]
-    fn a_command_of_another_tool_leads_to_a_command_of_tenure() {
+    fn the_first_page_shows_at_most_24_commands() {
+        assert!(GROUPS.iter().map(|(_, names)| names.len()).sum::<usize>() <= 24);
         let tree = tree(Globals::Named);
-        for (habit, advice) in HABITS {
-            for advice in advice.split(", or without a command: ") {
-                let words: Vec<OsString> = advice
-                    .split(' ')
-                    .skip(1)
-                    .take_while(|word| word.chars().all(|c| c.is_ascii_lowercase()))
-                    .map(OsString::from)
-                    .collect();
-                let (command, unknown) = named(&tree, &words);
-                assert!(unknown.is_none(), "{habit}: {advice}");
-                assert_ne!(command.get_name(), "tenure", "{habit}: {advice}");
-            }
+        for name in GROUPS.iter().chain(&MORE).flat_map(|(_, names)| *names) {
+            assert!(tree.find_subcommand(name).is_some(), "{name}");
         }
     }
 }

@@ -316,12 +316,9 @@ fn mended(global: &Global, tenure: &Tenure, lease: &Lease) -> String {
     if problems.is_empty() {
         return String::new();
     }
-    let end = words::locks_command("release", lease.key.as_str(), global.store.as_deref());
-    let of = words::quoted(lease.holder.id.as_str());
-    format!(
-        "\n  {}\n  to end it by force: {end} --force --holder {of}",
-        problems.join("\n  ")
-    )
+    let store = words::in_store(global.store.as_deref());
+    let end = words::force_command(lease.key.as_str(), Some(&lease.holder.id), &store);
+    format!("\n  {}\n  to end it by force: {end}", problems.join("\n  "))
 }
 
 /// The message and details of a busy key. `look` is the command that shows more.

@@ -93,6 +93,15 @@ pub(crate) fn locks_command(subcommand: &str, key: &str, store: Option<&OsStr>) 
     )
 }
 
+/// The command that takes a key from its holder, or only the lease of one holder. `store` is the option that names
+/// the store, or nothing.
+pub(crate) fn force_command(key: &str, of: Option<&HolderId>, store: &str) -> String {
+    let of = of.map_or_else(String::new, |of| {
+        format!(" --holder {}", quoted(of.as_str()))
+    });
+    format!("tenure force {}{of}{store}", quoted(key))
+}
+
 /// The option that names a store, after a command.
 pub(crate) fn in_store(store: Option<&OsStr>) -> String {
     store.map_or_else(String::new, |url| format!(" --store {}", quoted_bytes(url)))

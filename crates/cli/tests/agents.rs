@@ -652,13 +652,13 @@ fn a_patch_over_two_projects_is_judged_in_both() {
     assert!(refused.err.contains("other"), "{refused:?}");
     // All or nothing.
     assert_eq!(reserved(&here), []);
-    there.tenure("reserve --release --as other").exits(0);
+    there.tenure("unreserve --as other").exits(0);
     here.shell(&wait).end().exits(0);
     assert_eq!(
         reserved(&there),
         [("codex-s".to_owned(), "paths:theirs".to_owned())]
     );
-    there.tenure("reserve --release --as codex-s").exits(0);
+    there.tenure("unreserve --as codex-s").exits(0);
     assert_eq!(call(&here, "codex", &input).code, 0);
     let of = |path: &str| [("codex-s".to_owned(), format!("paths:{path}"))];
     assert_eq!(reserved(&here), of("mine"));

@@ -141,9 +141,9 @@ fn names_that_are_not_utf8_are_used_or_refused_and_never_left_out() {
     // The command that the message names finds the lock again.
     fs::create_dir(root.join(".bilu/storage/lock")).unwrap();
     let said = run("board set-status 1 TODO --timeout 0").exits(1);
-    let (_, force) = said.err.rsplit_once("tenure locks").unwrap();
+    let (_, force) = said.err.rsplit_once("tenure force").unwrap();
     project
-        .shell(&format!("$TENURE locks{force}"))
+        .shell(&format!("$TENURE force{force}"))
         .end()
         .exits(0);
     assert!(!root.join(".bilu/storage/lock").exists());
@@ -365,7 +365,7 @@ fn busy_names_the_holder_its_command_its_age_and_the_way_out() {
         .lines()
         .last()
         .unwrap()
-        .split_once("tenure locks")
+        .split_once("tenure force")
         .unwrap()
         .1;
     assert_eq!(
@@ -374,7 +374,7 @@ fn busy_names_the_holder_its_command_its_age_and_the_way_out() {
     );
     // The command that the message names works.
     project
-        .shell(&format!("$TENURE locks{force}"))
+        .shell(&format!("$TENURE force{force}"))
         .end()
         .exits(0);
     project
@@ -643,7 +643,7 @@ fn help_says_which_commands_take_the_lock_where_it_is_and_what_busy_means() {
         "set-status, set-priority, rebuild-index --write and migrate hold it",
         ".bilu/storage/lock (or src/storage/lock)",
         "\"lock busy\" (exit 1) means",
-        "locks release board --force",
+        "force board",
         "--timeout S",
         "SIGHUP under nohup",
     ] {

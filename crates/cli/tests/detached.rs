@@ -106,15 +106,15 @@ fn a_shell_does_not_wait_for_its_own_lease() {
             6,
             &["you hold schema yourself", "tenure release schema --token"],
         );
-        project.tenure("locks release schema --force").exits(0);
+        project.tenure("force schema").exits(0);
         let at_once = script.replace("run schema", "run schema --no-wait");
         let said = project.shell(&at_once).end();
         said.fails(6, &["you hold schema yourself"]);
-        project.tenure("locks release schema --force").exits(0);
+        project.tenure("force schema").exits(0);
         let json = script.replace("run schema", "run schema --json");
         let json = project.shell(&json).end().exits(6);
         assert!(json.out.contains("DEADLOCK"), "{json:?}");
-        project.tenure("locks release schema --force").exits(0);
+        project.tenure("force schema").exits(0);
     }
     assert!(!project.path("ran").exists());
 }
@@ -216,7 +216,7 @@ fn only_the_holder_releases() {
             "held by me",
             "you are you",
             "--token",
-            "--force",
+            "tenure force build",
         ],
     );
     let json = project.tenure("release build --as you --json").exits(5);
@@ -328,7 +328,7 @@ fn fence_lets_only_the_newest_standing_grant_write() {
     let said = fence(first).exits(0);
     assert!(said.out.contains("of build is valid until"), "{said:?}");
     fence(first + 1).exits(7);
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     fence(first).fails(7, &["no longer valid", "the key is free"]);
 
     let second = project.acquire("build --as you");

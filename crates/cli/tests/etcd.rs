@@ -92,9 +92,7 @@ fn every_command_for_keys_works_on_a_cluster() {
     let later: u64 = run.out.trim().parse().unwrap();
     assert!(later > token.parse().unwrap(), "tokens grow: {run:?}");
     place.tenure("acquire build --as me --ttl 1h").exits(0);
-    place
-        .tenure("locks release build --force --as boss")
-        .exits(0);
+    place.tenure("force build --as boss").exits(0);
     place.tenure("locks cleanup").exits(0);
     assert_eq!(
         place.history("build"),
@@ -155,7 +153,7 @@ fn looking_at_one_key_does_not_read_the_others() {
         ("locks show nobody", 4),
         ("locks show buil", 0),
         ("locks show 4.2", 0),
-        ("locks release 4.2 --force --as boss", 0),
+        ("force 4.2 --as boss", 0),
     ] {
         let before = sent(&cluster);
         place.tenure(look).exits(code);
@@ -1040,15 +1038,10 @@ fn a_damaged_key_and_task_are_repaired_and_no_advice_names_etcdctl() {
     assert!(said.out.contains("other"), "{said:?}");
     // It may be in use, so it stays until it is taken away.
     let said = place.tenure("store repair build");
-    assert!(
-        said.err.contains("tenure locks release build --force"),
-        "{said:?}"
-    );
+    assert!(said.err.contains("tenure force build"), "{said:?}");
     assert_eq!(said.code, 1, "{said:?}");
     place.tenure("run build --no-wait -- true").exits(6);
-    place
-        .tenure("locks release build --force --reason damaged")
-        .exits(0);
+    place.tenure("force build --reason damaged").exits(0);
     place.tenure("run build -- true").exits(0);
     // The damaged task is in nobody's way.
     let said = place.tenure("tasks next --as runner --json").exits(0);

@@ -366,7 +366,7 @@ fn a_transaction_with_the_comparisons_of_an_outdated_token_writes_nothing() {
     let second = granted("1h");
     assert!(!write_if(&first, "4"), "taken over by the same name");
     assert!(write_if(&second, "5"));
-    tenure("locks release build --force --as boss").exits(0);
+    tenure("force build --as boss").exits(0);
     let third = granted("2s");
     until("it expires", || !write_if(&third, "6"));
     let found =

@@ -206,7 +206,7 @@ fn a_shared_reservation_forbids_the_change_and_ones_own_never_does() {
     repo.stage("a");
     repo.git("commit -m a")
         .fails(1, &["a: other reads a until"]);
-    repo.tenure("reserve --release a --as other").exits(0);
+    repo.tenure("unreserve a --as other").exits(0);
     repo.git("commit -m a").exits(0);
 }
 
@@ -292,7 +292,7 @@ fn a_merge_is_checked_with_and_without_conflicts() {
     repo.git("merge side -m merged")
         .fails(1, &["this merge changes", "a: other"]);
     repo.git("merge --abort").exits(0);
-    repo.tenure("reserve --release a --as other").exits(0);
+    repo.tenure("unreserve a --as other").exits(0);
     repo.git("merge side -m merged").exits(0);
     // With a conflict, the commit that ends the merge is checked.
     repo.git("checkout -q -b more HEAD~1").exits(0);
@@ -305,7 +305,7 @@ fn a_merge_is_checked_with_and_without_conflicts() {
     repo.reserve("b");
     repo.write("b", "both\n");
     repo.git("commit -am both").fails(1, &["b: other"]);
-    repo.tenure("reserve --release b --as other").exits(0);
+    repo.tenure("unreserve b --as other").exits(0);
     repo.git("commit -qam both").exits(0);
 }
 
@@ -340,7 +340,7 @@ fn a_submodule_is_one_path_of_the_repository_around_it() {
     repo.git_in(&sub, "add file").exits(0);
     repo.git_in(&sub, "commit -m inner")
         .fails(1, &["sub/file: other has sub"]);
-    repo.tenure("reserve --release sub --as other").exits(0);
+    repo.tenure("unreserve sub --as other").exits(0);
     repo.git_in(&sub, "commit -m inner").exits(0);
 }
 
@@ -443,7 +443,7 @@ fn beside(repo: &Repository, folders: &[PathBuf], ran: &str) {
     repo.stage("a");
     repo.git("commit -m a").fails(1, &["a: other"]);
     repo.git("reset -q --hard").exits(0);
-    repo.tenure("reserve --release a --as other").exits(0);
+    repo.tenure("unreserve a --as other").exits(0);
     repo.tenure("guard uninstall").exits(0);
     assert_eq!(state(&watched), before);
     repo.tenure("guard status").exits(4);
@@ -607,7 +607,7 @@ fn the_configuration_of_git_is_restored_byte_for_byte_whatever_is_in_it() {
         repo.stage("a");
         repo.git("commit -m a").fails(1, &["a: other"]);
         repo.git("reset -q --hard").exits(0);
-        repo.tenure("reserve --release a --as other").exits(0);
+        repo.tenure("unreserve a --as other").exits(0);
         // A tool that puts its setting at the end takes the guard out, and `install` puts it back.
         let installed = fs::read_to_string(&config).unwrap();
         let taken = format!("{installed}\n[core]\n\thooksPath = .husky\n");
@@ -749,8 +749,7 @@ impl Repository {
             .exits(0);
         self.stage(name);
         self.git(&format!("commit -q -m reserved-{name}")).exits(0);
-        self.tenure(&format!("reserve --release {name} --as me"))
-            .exits(0);
+        self.tenure(&format!("unreserve {name} --as me")).exits(0);
     }
 
     /// The commits that passed the guard: each with whether a hook saw it, and against whom.
@@ -779,13 +778,13 @@ fn what_was_granted_after_a_commit_does_not_stop_its_push() {
     repo.commit_reserved("a");
     // Another holder looks at the file and ends without a change, or still has it, or reads it.
     repo.reserve("a");
-    repo.tenure("reserve --release a --as other").exits(0);
+    repo.tenure("unreserve a --as other").exits(0);
     repo.git("push -q").exits(0);
     for mode in ["", " --shared"] {
         repo.commit_reserved("b");
         repo.reserve(&format!("b{mode}"));
         repo.git("push -q").exits(0);
-        repo.tenure("reserve --release b --as other").exits(0);
+        repo.tenure("unreserve b --as other").exits(0);
     }
     // A commit of what nobody had reserved.
     repo.stage("a");
@@ -842,7 +841,7 @@ fn the_advice_for_a_refused_push_works_wherever_the_commit_is() {
         repo.stage("src/d");
         repo.git("commit -qm after").exits(0);
         let said = repo.git("push -q").fails(1, &["other had", "you are me"]);
-        repo.tenure(&format!("reserve --release {first} --as other"))
+        repo.tenure(&format!("unreserve {first} --as other"))
             .exits(0);
         // Giving it back alone changes nothing.
         repo.git("push -q").exits(1);
@@ -1081,7 +1080,7 @@ fn a_strict_guard_can_t_be_passed_by_way_of_a_tag_or_a_detached_head() {
     repo.git("reset -q --hard").exits(0);
     assert_eq!(repo.head(), before);
     // A rebase ends on a branch, too, and can be taken back.
-    repo.tenure("reserve --release a --as other").exits(0);
+    repo.tenure("unreserve a --as other").exits(0);
     repo.git("checkout -q -b twig").exits(0);
     repo.write("a", "first\n2\n3\n4\n5\n");
     repo.git("commit -qam first").exits(0);
@@ -1345,7 +1344,7 @@ fn a_push_is_judged_whatever_the_ref_is_that_it_sends_commits_to() {
     repo.git("tag blob HEAD:a").exits(0);
     repo.git("tag -a -m x folder HEAD^{tree}").exits(0);
     repo.git("push -q origin blob folder").exits(0);
-    repo.tenure("reserve --release --as other").exits(0);
+    repo.tenure("unreserve --as other").exits(0);
     repo.tenure("reserve ** --as other --for 1h").exits(0);
     repo.git("notes add -m note HEAD~1").exits(0);
     repo.git("push -q origin refs/notes/commits").exits(0);
@@ -1369,7 +1368,7 @@ fn a_link_to_a_folder_belongs_to_the_reservation_that_goes_through_it() {
             .fails(1, &["dl: other has dl"]);
         repo.git("reset -q --hard").exits(0);
         // It is given back by the name that it was reserved by.
-        repo.tenure(&format!("reserve --release {reserved} --as other"))
+        repo.tenure(&format!("unreserve {reserved} --as other"))
             .exits(0);
         let left = repo.tenure("reservations --json").exits(0);
         assert!(!left.out.contains("other"), "{left:?}");

@@ -135,9 +135,7 @@ fn hostile() -> Hostile {
         .exits(0);
     project.tenure("reserve --as other docs/**").exits(0);
     project.tenure("acquire gone --as other --ttl 1h").exits(0);
-    let forced = project
-        .call("locks release gone --force --as me --reason")
-        .arg(HOSTILE);
+    let forced = project.call("force gone --as me --reason").arg(HOSTILE);
     let _ = forced.end();
     project.tenure("ask build --as me --note please").exits(0);
     project.tenure("tasks add one").exits(0);
@@ -228,7 +226,7 @@ fn no_command_shows_control_characters_of_others() {
         "sections",
         "sections list",
         "sync log",
-        "sync --status",
+        "sync status",
         "config show",
         "config path",
         "daemon status",
@@ -268,7 +266,7 @@ fn no_command_shows_control_characters_of_others() {
         "reserve file --no-wait --as me",
         "reserve @ --as me",
         "reserve --extend --as other",
-        "reserve --release nothing --as other",
+        "unreserve nothing --as other",
         "exclusive acquire",
         "exclusive release",
         "exclusive run --no-wait -- true",
@@ -288,8 +286,8 @@ fn no_command_shows_control_characters_of_others() {
         "store copy @",
         "guard receive",
         "locks cleanup",
-        "locks release build --as me",
-        "locks release @",
+        "force nothing --as me",
+        "force @",
         "tasks add @",
         "tasks next --as me",
         "tasks done @ --as me",
@@ -303,6 +301,7 @@ fn no_command_shows_control_characters_of_others() {
         "sections add @",
         "sections rm @",
         "sync",
+        "sync restore @",
         "init @",
         "setup @",
         "guard uninstall",
@@ -314,7 +313,7 @@ fn no_command_shows_control_characters_of_others() {
     project.acquire("late --as first");
     let watch = project.call("watch").env("CLICOLOR_FORCE", "1").start();
     project::until("watch begins", || watch.out().contains("sqlite:"));
-    let force = project.call("locks release late --force --as third --reason");
+    let force = project.call("force late --as third --reason");
     force.arg(HOSTILE).end().exits(0);
     project::until("watch shows it", || watch.out().contains("third"));
     hostile.problems.extend(harm("watch", &watch.out()));

@@ -366,7 +366,7 @@ fn without_a_project_every_command_says_how_to_create_one() {
         "fence build --token 1",
         "locks list",
         "locks show build",
-        "locks release build --force",
+        "force build",
         "locks cleanup",
         "locks history",
     ] {

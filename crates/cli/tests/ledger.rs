@@ -370,7 +370,7 @@ fn every_other_command_works_on_the_claims_of_a_ledger() {
     let fence = format!("--store ledger:. fence node:1.2 --token {}", token.trim());
     project.tenure(&fence).exits(0);
     project
-        .tenure("--store ledger:. locks release node:1.2 --force --as admin")
+        .tenure("--store ledger:. force node:1.2 --as admin")
         .exits(0);
     project.tenure(&fence).exits(7);
     let history = project

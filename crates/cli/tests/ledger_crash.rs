@@ -193,7 +193,7 @@ fn commands_that_meet_another_programs_ledger_lock_end_together_with_exit_6() {
         "--store ledger:. acquire node:5 --as x",
         "--store ledger:. renew node:1 --as me",
         "--store ledger:. release node:1 --as me",
-        "--store ledger:. locks release node:1 --force",
+        "--store ledger:. force node:1",
         "--store ledger:. locks cleanup",
     ];
     let begin = Stopwatch::start();

@@ -142,21 +142,15 @@ fn a_lock_is_found_by_its_key_or_a_unique_prefix() {
 fn a_lock_is_taken_away_by_its_whole_key_only() {
     let project = Project::new();
     project.acquire("build-docs --as me");
-    for force in ["", "--force"] {
-        let said = project.tenure(&format!("locks release build {force}"));
-        said.fails(
-            4,
-            &["no lock is named build", "the whole key", "build-docs"],
-        );
-    }
-    let json = project
-        .tenure("locks release build --force --json")
-        .exits(4)
-        .json();
+    project.tenure("force build").fails(
+        4,
+        &["no lock is named build", "the whole key", "build-docs"],
+    );
+    let json = project.tenure("force build --json").exits(4).json();
     assert_eq!(json["error"]["code"], "LOCK_NOT_FOUND");
     assert_eq!(json["error"]["details"]["candidates"][0], "build-docs");
     assert_eq!(project.story("build-docs"), "granted 1");
-    project.tenure("locks release build-docs --force").exits(0);
+    project.tenure("force build-docs").exits(0);
 }
 
 #[test]
@@ -186,11 +180,9 @@ fn a_task_is_found_by_its_id() {
     assert_eq!(runner, "me", "other programs see it in their own table");
     let near = format!("task:{id}");
     project
-        .tenure("locks release a3f1 --force")
+        .tenure("force a3f1")
         .fails(4, &["nothing was released", &near]);
-    project
-        .tenure(&format!("locks release {id} --force"))
-        .exits(0);
+    project.tenure(&format!("force {id}")).exits(0);
     let rows: u32 = db
         .query_row("SELECT count(*) FROM task_locks", [], |row| row.get(0))
         .unwrap();
@@ -203,14 +195,11 @@ fn a_lock_is_taken_away_only_with_force_and_that_is_recorded() {
     project.acquire("build --as me");
     project
         .tenure("locks release build")
-        .fails(5, &["held by me", "--force", "recorded"]);
-    let said = project.tenure("locks release build --json").exits(5);
-    assert_eq!(said.error(), "PERMISSION_DENIED");
-    assert_eq!(said.json()["error"]["details"]["leases"][0]["holder"], "me");
+        .fails(2, &["tip: tenure force build\n"]);
     project.tenure("fence build --token 1").exits(0);
 
     let said = project
-        .call("locks release build --force --as boss --reason")
+        .call("force build --as boss --reason")
         .arg("it hangs")
         .end()
         .exits(0);
@@ -218,7 +207,7 @@ fn a_lock_is_taken_away_only_with_force_and_that_is_recorded() {
         said.out,
         "Took build from me (on [..]); recorded as forced by boss.\n".replace("[..]", &host())
     );
-    project.tenure("locks release build --force").exits(4);
+    project.tenure("force build").exits(4);
     assert_eq!(project.story("build"), "granted 1, forced 1");
     let (_, _, forced) = &project.history("build")[1];
     assert_eq!(forced["holder"], "me");
@@ -376,9 +365,7 @@ fn the_history_lists_every_event_in_order() {
     until("the command runs", || !dead.out().is_empty());
     dead.killed();
     project.tenure("acquire build --as d --wait 10m").exits(0);
-    project
-        .tenure("locks release build --force --as e")
-        .exits(0);
+    project.tenure("force build --as e").exits(0);
     assert_eq!(
         project.story("build"),
         "granted 1, renewed 1, released 1, granted 2, expired 2, granted 3, dead 3, granted 4, forced 4"
@@ -454,7 +441,7 @@ fn one_event_is_one_line_whatever_the_reason_contains() {
     let project = Project::new();
     project.acquire("build --as me");
     project
-        .call("locks release build --force --reason")
+        .call("force build --reason")
         .arg("it\nhangs\x1b[2J\tagain")
         .end()
         .exits(0);

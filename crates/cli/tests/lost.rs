@@ -17,9 +17,7 @@ fn force_ends_the_command_and_tenure_says_so() {
         .sh(script)
         .start();
     until("the command runs", || !run.out().is_empty());
-    let said = project
-        .tenure("locks release build --force --as boss")
-        .exits(0);
+    let said = project.tenure("force build --as boss").exits(0);
     assert!(
         said.out.contains("worker") && said.out.contains("boss"),
         "{said:?}"
@@ -53,7 +51,7 @@ fn a_command_that_does_not_listen_is_killed_after_the_grace_time() {
         !run.out().is_empty() && process::members(run.command()).len() == 3
     });
     let group = run.command();
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     let said = run.ended().exits(7);
     until("the group is gone", || process::members(group).is_empty());
     assert_eq!(said.out.lines().count(), 1, "only the command's: {said:?}");
@@ -69,7 +67,7 @@ fn a_code_of_its_own_tells_a_loss_from_a_command_that_exits_with_7() {
     let run = project.call("run build --lost-exit-code 99 --ttl 1h");
     let run = run.sh("echo runs; exec sleep 300").start();
     until("the command runs", || !run.out().is_empty());
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     run.ended().exits(99);
     let seven = project.call("run build --lost-exit-code 99").sh("exit 7");
     seven.end().exits(7);
@@ -85,7 +83,7 @@ fn what_does_not_listen_in_the_background_is_killed_with_the_rest() {
         !run.out().is_empty() && project.read("deaf") == "deaf\n"
     });
     let group = run.command();
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     run.ended().exits(7);
     until("the group is gone", || process::members(group).is_empty());
 }
@@ -95,7 +93,7 @@ fn a_stopped_command_is_ended_too() {
     let project = Project::new();
     let run = project.hold("run build --ttl 1h");
     process::signal(run.command(), Signal::STOP);
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     run.ended().exits(7);
 }
 
@@ -186,7 +184,7 @@ fn a_lease_that_was_cleaned_up_while_its_tenure_was_stopped_is_lost() {
 fn a_loss_that_is_seen_only_at_the_end_is_said_all_the_same() {
     let project = Project::new();
     // The command takes its own lease away and ends before anybody could notice.
-    let script = "$TENURE locks release build --force --quiet; exit 0";
+    let script = "$TENURE force build --quiet; exit 0";
     project
         .call("run build")
         .sh(script)
@@ -302,7 +300,7 @@ fn force_is_noticed_by_polling_if_the_holder_can_not_be_woken() {
     until("the command runs", || !run.out().is_empty());
     process::until_idle(run.pid());
     std::fs::remove_dir_all(project.path(".tenure/tenure.db-live")).unwrap();
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     run.ended().fails(7, &["lost"]);
 }
 

@@ -370,9 +370,7 @@ fn force_ends_the_wait_for_a_robbed_command() {
         .sh(ROBBED)
         .end()
         .exits(7);
-    project
-        .tenure(&format!("locks release board --force {STORE}"))
-        .exits(0);
+    project.tenure(&format!("force board {STORE}")).exits(0);
     project
         .tenure(&format!("run {STORE} board --no-wait -- true"))
         .exits(0);

@@ -226,7 +226,7 @@ fn why_names_the_holders_and_how_each_has_the_key() {
         "gpu is held by a (on ",
         "slot 1 of 2",
         "tenure run gpu --slots 2 --wait 30m --as c -- CMD",
-        "tenure locks release gpu --force --holder b",
+        "tenure force gpu --holder b",
     ] {
         assert!(why.contains(said), "{said}: {why}");
     }
@@ -258,22 +258,18 @@ fn force_ends_the_lease_of_one_holder_or_of_all() {
     for name in ["a", "b", "c"] {
         project.acquire(&format!("db --shared --as {name}"));
     }
-    let said = project
-        .tenure("locks release db --holder nobody --force")
-        .exits(4);
+    let said = project.tenure("force db --holder nobody").exits(4);
     assert!(said.err.contains("nothing was released"), "{}", said.err);
-    project.tenure("locks release db --holder b").exits(5);
-    let said = project
-        .tenure("locks release db --holder b --force")
-        .exits(0);
+    project.tenure("locks release db --holder b").exits(2);
+    let said = project.tenure("force db --holder b").exits(0);
     assert!(said.out.contains("from b "), "{}", said.out);
-    let said = project.tenure("locks release db --force").exits(0);
+    let said = project.tenure("force db").exits(0);
     assert!(
         said.out.contains("from a ") && said.out.contains("and c "),
         "{}",
         said.out
     );
-    project.tenure("locks release db --force").exits(4);
+    project.tenure("force db").exits(4);
 }
 
 /// The holder of a key, and the token of its lease.
@@ -380,7 +376,7 @@ fn several_keys_are_acquired_renewed_and_released_in_one_command_each() {
 fn a_command_is_stopped_when_one_of_its_keys_is_taken_away() {
     let project = Project::new();
     let running = project.hold("run a b --as me");
-    project.tenure("locks release b --force").exits(0);
+    project.tenure("force b").exits(0);
     let said = running.ended().fails(7, &["the lease on b", "was lost"]);
     assert!(!said.err.contains("lease on a"), "{said:?}");
     for key in ["a", "b"] {

@@ -68,7 +68,7 @@ fn every_command_answers_in_json() {
         ("locks show build", "locks", Some("show")),
         ("locks cleanup", "locks", Some("cleanup")),
         ("locks history build", "locks", Some("history")),
-        ("locks release build --force", "locks", Some("release")),
+        ("force build", "force", None),
         ("config show", "config", Some("show")),
         ("config path", "config", Some("path")),
         ("completions bash", "completions", None),

@@ -206,7 +206,7 @@ fn nothing_planted_in_the_place_of_the_daemons_and_the_syncs_files_is_followed_o
     let files = files.map(|name| format!(".tenure/{name}"));
     shared.attack(
         &files.each_ref().map(String::as_str),
-        &["sync", "sync --status"],
+        &["sync", "sync status"],
         &[],
     );
 }

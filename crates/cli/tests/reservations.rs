@@ -271,7 +271,7 @@ fn what_is_no_pattern_or_lies_outside_is_refused_and_nothing_is_reserved() {
         .arg("*a".repeat(200))
         .end()
         .exits(6);
-    project.tenure("reserve --release --as one").exits(0);
+    project.tenure("unreserve --as one").exits(0);
     // A name that exists is that file, whatever its characters mean in a pattern.
     project
         .tenure("reserve app/[id]/page.tsx --as one")
@@ -314,13 +314,13 @@ fn a_pattern_of_files_is_in_the_way_of_such_files_only() {
     // What is not there any more is given back by its name.
     fs::remove_file(project.path("Cargo.toml")).unwrap();
     project
-        .tenure("reserve --release Cargo.toml docs/new.md --as two")
+        .tenure("unreserve Cargo.toml docs/new.md --as two")
         .exits(0);
     let expected = ["one **/*.rs", "two **/*.md lib/**/*.[ch]"];
     assert_eq!(reserved(&project), expected);
     // With a slash it is a folder, and all below. A name without an extension may be one.
-    project.tenure("reserve --release --as one").exits(0);
-    project.tenure("reserve --release --as two").exits(0);
+    project.tenure("unreserve --as one").exits(0);
+    project.tenure("unreserve --as two").exits(0);
     project.tenure("reserve *.app/ pkg-* --as one -n").exits(0);
     project.tenure("check x.app pkg/x --as two").exits(0);
     for below in ["x.app/a/b", "pkg-a/x", "pkg-a"] {
@@ -424,10 +424,10 @@ fn a_waiter_for_a_folder_is_not_starved_by_its_files_and_does_not_hold_up_others
     // What the holder has is waited for anyway, so it may have more of it.
     project.tenure("reserve src/more.rs -n --as one").exits(0);
     let late = project.queue("paths", "reserve src/new.rs --as late");
-    project.tenure("reserve --release --as one").exits(0);
+    project.tenure("unreserve --as one").exits(0);
     ends_well(folder);
     assert_eq!(project.waiting("paths"), ["late"]);
-    project.tenure("reserve --release --as folder").exits(0);
+    project.tenure("unreserve --as folder").exits(0);
     ends_well(late);
     assert_eq!(reserved(&project), ["late src/new.rs", "other docs"]);
 }
@@ -441,9 +441,9 @@ fn a_part_of_a_reservation_can_be_given_back_and_the_rest_extended() {
         .end()
         .exits(0);
     project
-        .tenure("reserve --release x --as one")
+        .tenure("unreserve x --as one")
         .fails(4, &["has not reserved x"]);
-    project.tenure("reserve --release b --as one").exits(0);
+    project.tenure("unreserve b --as one").exits(0);
     assert_eq!(reserved(&project), ["one a c"]);
     let left = |project: &Project| {
         let all = project.tenure("reservations --json").json();
@@ -457,7 +457,7 @@ fn a_part_of_a_reservation_can_be_given_back_and_the_rest_extended() {
         .exits(0);
     assert!(left(&project) > 7000);
     project.tenure("reserve --extend --as two").exits(4);
-    project.tenure("reserve --release --as one").exits(0);
+    project.tenure("unreserve --as one").exits(0);
     assert_eq!(reserved(&project), Vec::<String>::new());
 }
 
@@ -472,7 +472,7 @@ fn two_readers_that_both_want_to_write_are_a_cycle() {
     project
         .tenure("reserve docs/a.md --as two")
         .fails(6, &["two", "one"]);
-    project.tenure("reserve --release --as two").exits(0);
+    project.tenure("unreserve --as two").exits(0);
     ends_well(one);
     project.tenure("check docs/a.md --as two").exits(6);
 }
@@ -525,7 +525,7 @@ fn a_holder_of_paths_is_asked_for_one_of_its_files() {
         assert!(why.contains(said), "{why}");
     }
     // The answer is the release.
-    project.tenure("reserve --release --as one").exits(0);
+    project.tenure("unreserve --as one").exits(0);
     let why = project.tenure("why src/lib.rs --as two").exits(0).out;
     assert!(why.contains("no holder has reserved it"), "{why}");
     let shown = project.tenure("reservations").exits(0).out;
@@ -551,7 +551,7 @@ fn a_link_and_what_it_leads_to_are_reserved_together() {
                 .exits(0);
             let call = project.tenure(&format!("reserve {second} --no-wait --as two"));
             call.fails(6, &["one"]);
-            project.tenure("reserve --release --as one").exits(0);
+            project.tenure("unreserve --as one").exits(0);
         }
     }
     // Where a link leads is reserved, too.
@@ -560,9 +560,7 @@ fn a_link_and_what_it_leads_to_are_reserved_together() {
         reserved(&project),
         ["one src/dangling src/missing.rs src/second"]
     );
-    project
-        .tenure("reserve --release src/second --as one")
-        .exits(0);
+    project.tenure("unreserve src/second --as one").exits(0);
     assert!(reserved(&project).is_empty());
     project
         .tenure("reserve src/loop --as one")
@@ -612,7 +610,7 @@ fn several_reservations_are_given_back_in_one_step() {
     let project = repository();
     project.tenure("reserve a b --as one").exits(0);
     project.tenure("reserve c d --as one").exits(0);
-    let said = project.tenure("reserve --release b d --as one").exits(0);
+    let said = project.tenure("unreserve b d --as one").exits(0);
     assert_eq!(said.out.trim(), "one gave back b, d");
     assert_eq!(reserved(&project), ["one a", "one c"]);
     // A step has one time.

@@ -173,7 +173,7 @@ fn tokens_grow_over_every_way_to_get_the_key() {
     };
     let mut tokens = vec![run(), run()];
     tokens.push(project.acquire("build --as me"));
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     tokens.push(run());
     tokens.push(project.acquire("build --as me --ttl 100ms"));
     until("the lease has run out", || {
@@ -435,7 +435,7 @@ fn the_key_is_free_when_the_command_exits_or_with_an_option_its_last_process() {
     run.ended().exits(3);
     until("the child has exited", || !process::alive(child));
     let (run, child) = start("run build --all-processes");
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     run.ended().exits(7);
     until("the child has exited", || !process::alive(child));
 }

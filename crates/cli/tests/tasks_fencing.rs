@@ -49,15 +49,13 @@ impl Scene {
         match loss {
             Loss::Expired => {
                 until("it has expired", || project.verdict(&key) == "expired");
-                let force = format!("locks release {section} --force");
+                let force = format!("force {section}");
                 project.tenure(&force).exits(0);
             }
             Loss::Killed => {}
             Loss::Forced => {
                 for key in [&key, &section] {
-                    project
-                        .tenure(&format!("locks release {key} --force"))
-                        .exits(0);
+                    project.tenure(&format!("force {key}")).exits(0);
                 }
             }
         }
@@ -271,9 +269,7 @@ fn a_runner_whose_task_was_taken_over_while_it_was_stopped_writes_nothing() {
     // Like a machine that sleeps: it neither renews nor reacts.
     runner.signal(Signal::STOP);
     process::signal(command, Signal::STOP);
-    project
-        .tenure(&format!("locks release {key} --force"))
-        .exits(0);
+    project.tenure(&format!("force {key}")).exits(0);
     let said = project.tenure("tasks next --as b --json").exits(0);
     assert_eq!(said.json()["data"]["id"], task);
     project

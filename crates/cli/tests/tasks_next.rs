@@ -341,9 +341,7 @@ fn a_wait_is_ended_by_force() {
     let one = add(&project, "one");
     project.tenure("tasks next --as other").exits(0);
     let waiter = project.queue("task:*", WAITS);
-    project
-        .tenure(&format!("locks release task:{one} --force"))
-        .exits(0);
+    project.tenure(&format!("force task:{one}")).exits(0);
     assert_eq!(id(waiter.ended()), one);
 }
 
@@ -615,7 +613,7 @@ fn next_prints_the_commands_that_follow_and_they_work() {
             assert_eq!(task["data"]["status"], status, "{said:?}");
             assert_eq!(task["data"]["lock"].is_null(), verb != "renew", "{task}");
             // Only one that was renewed is still held.
-            let _freed = project.tenure(&format!("locks release task:{id} --force"));
+            let _freed = project.tenure(&format!("force task:{id}"));
             project.tenure(&format!("tasks delete {id}")).exits(0);
         }
     }

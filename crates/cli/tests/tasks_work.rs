@@ -479,9 +479,7 @@ fn a_task_that_is_taken_away_stops_its_command_and_the_runner_continues() {
     let runner = work(&project, "--as me").sh(script).start();
     until("it works", || project.read("pid").ends_with('\n'));
     let command: u32 = project.read("pid").trim().parse().unwrap();
-    project
-        .tenure(&format!("locks release task:{one} --force"))
-        .exits(0);
+    project.tenure(&format!("force task:{one}")).exits(0);
     let said = runner.ended().fails(7, &["\"one\" was lost", "1 lost"]);
     assert_eq!(process::members(command), [] as [u32; 0], "{said:?}");
     assert_eq!(status(&project, "two"), "completed");
@@ -499,9 +497,7 @@ fn a_task_that_was_taken_over_is_not_written_to() {
     project.write(".tenure/config.yaml", "run:\n  killGrace: 10s\n");
     let runner = at_work(&project, "--as me", script);
     until("it does not listen", || runner.out().lines().count() == 2);
-    project
-        .tenure(&format!("locks release task:{one} --force"))
-        .exits(0);
+    project.tenure(&format!("force task:{one}")).exits(0);
     project.tenure("tasks next --as other").exits(0);
     project.write("go", "");
     until("it is known to be lost", || {

@@ -308,7 +308,7 @@ fn into_a_file(project: &Project) -> (Terminal, [u32; 3]) {
 fn a_lost_lease_ends_all_of_a_command_whose_output_goes_to_a_file() {
     let project = Project::new();
     let (terminal, [background, command, _]) = into_a_file(&project);
-    project.tenure("locks release build --force").exits(0);
+    project.tenure("force build").exits(0);
     terminal.shows("code 7");
     assert!(!process::alive(command));
     until("all of it is gone", || !process::alive(background));

@@ -346,7 +346,7 @@ fn the_doctor_names_every_problem_and_fixes_exactly_what_is_proven() {
     let text = said.to_string();
     assert!(text.contains("breaks at byte"), "{text}");
     assert!(
-        text.contains("locks release database --force --store exclusive:.tenure"),
+        text.contains("force database --store exclusive:.tenure"),
         "{text}"
     );
     let planned = project.tenure("doctor --fix --dry-run").exits(1);

@@ -30,7 +30,7 @@ impl Repaired {
         };
         self.left.push(format!(
             "{key}: the record of the lease with token {token} can't be understood, and it may be in use. {ends} tenure \
-             locks release {key} --force --holder '{}'",
+             force {key} --holder '{}'",
             HolderId::unreadable()
         ));
     }

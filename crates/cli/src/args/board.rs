@@ -34,7 +34,7 @@ the holder, since when it has held the lock, and whether it is alive. Wait
 longer with --timeout S (0 does not wait). A lock whose process is proven dead
 is taken over automatically. A lock that names no process is never taken over:
 if you are sure that no program is using it, remove it with
-  tenure locks release board --force --store mkdir:PATH
+  tenure force board --store mkdir:PATH
 
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT stop an edit before its next step,
 release the lock and exit with 128 plus the signal number. A signal that was

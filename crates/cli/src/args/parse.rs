@@ -7,7 +7,8 @@
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use super::{Acquire, Args, Command, Fence, Global, Release, Renew, Run, typed};
 
@@ -47,7 +48,22 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
             },
         });
     }
-    parse_as(words)
+    let args: Args = parse_as(words)?;
+    // `reserve release` is no wish for a file of this name, unless there is one.
+    if let Command::Reserve(reserve) = &args.command
+        && let Some(first) = reserve.patterns.first()
+        && typed::meant(words).is_some()
+        && !args
+            .global
+            .dir
+            .clone()
+            .unwrap_or_default()
+            .join(first)
+            .exists()
+    {
+        return Err(Args::command().error(ErrorKind::InvalidSubcommand, ""));
+    }
+    Ok(args)
 }
 
 /// As [`Parser::try_parse_from`], which also takes the parser apart again: this process has no use for its

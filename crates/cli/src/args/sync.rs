@@ -4,9 +4,9 @@ use clap::Subcommand;
 
 pub(crate) const HELP: &str = "Examples:
   tenure sync
-  tenure sync --status                  what is not shared yet
+  tenure sync status                    what is not shared yet
   tenure sync log                       who changed what, and when
-  tenure sync --restore 3f2a91c         set tasks back to a commit of the log
+  tenure sync restore 3f2a91c           set tasks back to a commit of the log
 
 Shares the project's tasks, sections and dependencies with other clones: on a
 ref of their own, refs/tenure/tasks, that git fetches and pushes but never
@@ -20,23 +20,16 @@ put off (the message says why; nothing is lost). Settings: sync.enabled,
 sync.remote, sync.ref.";
 
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Sync {
-    /// Show what is not shared yet, and how the last sync went
-    #[arg(long)]
-    pub(crate) status: bool,
-    /// Set tasks back to a commit of the log; newer tasks stay
-    #[arg(long, value_name = "COMMIT", conflicts_with = "status")]
-    pub(crate) restore: Option<String>,
-    /// Restore without a question
-    #[arg(long, requires = "restore")]
-    pub(crate) yes: bool,
     #[command(subcommand)]
     pub(crate) command: Option<SyncCommand>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SyncCommand {
+    /// Show what is not shared yet, and how the last sync went
+    #[command(after_help = "Example: tenure sync status")]
+    Status,
     /// Show who changed which task, and when
     #[command(after_help = "Example: tenure sync log -n 50")]
     Log {
@@ -44,14 +37,24 @@ pub(crate) enum SyncCommand {
         #[arg(short = 'n', long, value_name = "N", default_value = "20")]
         limit: usize,
     },
+    /// Set tasks back to a commit of the log; newer tasks stay
+    #[command(after_help = "Example: tenure sync restore 3f2a91c")]
+    Restore {
+        /// A commit of the log
+        commit: String,
+        /// Restore without a question
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 impl Sync {
     /// The name of the subcommand in the JSON envelope.
     pub(crate) fn name(&self) -> Option<&'static str> {
-        match self.command {
-            Some(SyncCommand::Log { .. }) => Some("log"),
-            None => None,
-        }
+        self.command.as_ref().map(|command| match command {
+            SyncCommand::Status => "status",
+            SyncCommand::Log { .. } => "log",
+            SyncCommand::Restore { .. } => "restore",
+        })
     }
 }

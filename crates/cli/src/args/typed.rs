@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use super::board;
+use super::habits::{EARLIER, HABITS, Habit};
 
 /// Global options that are followed by a value.
 const WITH_VALUE: [&str; 3] = ["-C", "--store", "--as"];
@@ -10,9 +11,13 @@ const WITH_VALUE: [&str; 3] = ["-C", "--store", "--as"];
 /// Commands that list when no subcommand is given.
 const LISTS: [&str; 3] = ["locks", "tasks", "sections"];
 
-/// The words of a command line, with `board --list` as `board list` and `locks` as `locks list`.
+/// The words of a command line, with `board --list` as `board list`, `locks` as `locks list`, and the spellings of
+/// earlier versions as those of this one.
 pub(crate) fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
+    if let Some(now) = EARLIER.iter().find_map(|habit| respelled(&words, habit)) {
+        return now;
+    }
     let Some(at) = command(&words) else {
         return words;
     };
@@ -30,6 +35,50 @@ pub(crate) fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
         _ => words.extend(rest),
     }
     words
+}
+
+/// The command line that does what these words mean, if they are a habit from elsewhere.
+pub(crate) fn meant(words: &[OsString]) -> Option<Vec<OsString>> {
+    HABITS.iter().find_map(|habit| respelled(words, habit))
+}
+
+/// The words with the habit's spelling replaced, if they have it.
+fn respelled(words: &[OsString], habit: &Habit) -> Option<Vec<OsString>> {
+    let mut at = command(words)?;
+    let (before, mut rest) = (words.get(..at)?.to_vec(), words.get(at..)?.to_vec());
+    let mut meant: Vec<OsString> = habit.meant.split(' ').map(OsString::from).collect();
+    at = 0;
+    for name in habit.typed.split(' ') {
+        if name == "_" {
+            command_in(rest.get(at..)?)?;
+        } else if name == "--" {
+            rest.iter().any(|word| word == "--").then_some(())?;
+        } else if name.starts_with('-') {
+            let instead = meant.pop_if(|word| word.as_encoded_bytes().starts_with(b"-"));
+            replace_option(&mut rest, name, instead)?;
+        } else {
+            at += command_in(rest.get(at..)?)?;
+            (rest.get(at)? == name).then(|| rest.remove(at))?;
+        }
+    }
+    match meant.iter().position(|word| word == "...") {
+        Some(place) => drop(meant.splice(place..=place, rest)),
+        None => meant.extend(rest),
+    }
+    Some([before, meant].concat())
+}
+
+/// Removes an option, or puts another one in its place. A value stays where it is.
+fn replace_option(words: &mut Vec<OsString>, name: &str, instead: Option<OsString>) -> Option<()> {
+    let mut given = words.iter().take_while(|word| *word != "--");
+    let (at, value) = given.by_ref().enumerate().find_map(|(at, word)| {
+        let value = word.to_str()?.strip_prefix(name)?;
+        let value = value.strip_prefix('=').or(value.is_empty().then_some(""))?;
+        Some((at, OsString::from(value)))
+    })?;
+    let value = Some(value).filter(|value| !value.is_empty());
+    words.splice(at..=at, instead.into_iter().chain(value));
+    Some(())
 }
 
 /// Where the command is, after the program's name and the global options.
@@ -94,6 +143,25 @@ mod tests {
             ),
             ("t run k -- board --list", "t run k -- board --list"),
             ("t", "t"),
+        ] {
+            assert_eq!(translated(typed), expected);
+        }
+    }
+
+    #[test]
+    fn the_spellings_of_earlier_versions_are_translated() {
+        for (typed, expected) in [
+            ("t reserve --release a b --as me", "t unreserve a b --as me"),
+            ("t --as me reserve x --release", "t --as me unreserve x"),
+            ("t reserve x -- --release", "t reserve x -- --release"),
+            ("t locks release k --force", "t force k"),
+            ("t locks --json release k --force", "t force --json k"),
+            ("t locks release k", "t locks release k"),
+            ("t sync --restore=3f --yes", "t sync restore 3f --yes"),
+            (
+                "t run k -- reserve --release",
+                "t run k -- reserve --release",
+            ),
         ] {
             assert_eq!(translated(typed), expected);
         }

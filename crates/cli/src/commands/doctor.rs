@@ -149,15 +149,9 @@ fn command(place: &Place, remedy: &Remedy) -> String {
             "tenure ledger break-lock --dir {}",
             words::quoted_bytes(from_here(root).as_os_str())
         ),
-        Remedy::Force(url, key, of) => format!(
-            "tenure locks release {} --force{}{}",
-            words::quoted(key.as_str()),
-            of.as_ref().map_or_else(String::new, |of| format!(
-                " --holder {}",
-                words::quoted(of.as_str())
-            )),
-            place.in_store(url)
-        ),
+        Remedy::Force(url, key, of) => {
+            words::force_command(key.as_str(), of.as_ref(), &place.in_store(url))
+        }
         Remedy::Remove(path) => {
             format!("rm -- {}", words::quoted_bytes(from_here(path).as_os_str()))
         }

@@ -301,7 +301,7 @@ impl<'a> Session<'a> {
         let holder = words::quoted(self.holder.as_str());
         Ok((!told.is_empty()).then(|| {
             format!(
-                "{}. Give it back as soon as you can: {} reserve --release PATH --as {holder}",
+                "{}. Give it back as soon as you can: {} unreserve PATH --as {holder}",
                 told.join("; "),
                 self.tenure()
             )

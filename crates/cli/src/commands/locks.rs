@@ -8,18 +8,17 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tenure::store::{
-    Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Lease, Moment,
-    Presence, Reap, Reason, Snapshot, Verdict, call_deadline,
+    Event, EventKind, HistoryQuery, Holder, Key, KeyKind, Lease, Moment, Presence, Reap, Reason,
+    Snapshot, Verdict, call_deadline,
 };
 use tenure::text::{flat, plural};
-use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
+use tenure::wire::{CleanupJson, ErrorCode, HistoryJson, LockJson, LocksJson};
 use tenure::{Mode, Tenure};
 use tenure_host::identity;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Locks};
 use crate::commands::ask::{requests, told};
-use crate::commands::release::not_held;
 use crate::context;
 use crate::exit::Exit;
 use crate::progress::Progress;
@@ -33,15 +32,6 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
         Locks::List { all: false } => list(&open()?),
         Locks::Verify => verify::verify(global),
         Locks::Show { id } => show(global, &open()?, &id),
-        Locks::Release {
-            id,
-            force,
-            reason,
-            of,
-        } => {
-            let of = of.map(HolderId::parse).transpose()?;
-            release(global, &open()?, &id, of.as_ref(), force, reason.as_deref())
-        }
         Locks::Cleanup { dry_run } => cleanup(global, &open()?, dry_run),
         Locks::History { id, limit, since } => {
             let tenure = open()?;
@@ -262,68 +252,6 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
     lines.join("\n")
 }
 
-fn release(
-    global: &Global,
-    tenure: &Tenure,
-    id: &str,
-    of: Option<&HolderId>,
-    force: bool,
-    reason: Option<&str>,
-) -> Result<Answer, Failure> {
-    let key = exactly(global, tenure, id)?;
-    let now = tenure.clock().now();
-    if !force {
-        let snapshot = tenure.store().inspect(&key, call_deadline())?;
-        if snapshot.leases.is_empty() {
-            return Err(not_held(&key, global.store.as_deref()));
-        }
-        let holders = snapshot.leases.iter().map(|(lease, verdict)| {
-            let held = words::held(&now, lease);
-            format!("{held} ({})", words::evidence(verdict))
-        });
-        let message = format!(
-            "{key} is held by {}\n  to take it away anyway, which is recorded: {} --force",
-            holders.collect::<Vec<_>>().join(" and by "),
-            words::locks_command("release", key.as_str(), global.store.as_deref())
-        );
-        return Err(Failure::new(ErrorCode::PermissionDenied, message)
-            .details(LockJson::new(&now, &snapshot)));
-    }
-    let by: HolderId = context::caller(global)?;
-    let forced = tenure
-        .store()
-        .force(&key, of, &by, reason, call_deadline())?;
-    match forced {
-        Forced::NotHeld if of.is_some() => Err(of_other_holders(global, tenure, &key)?),
-        Forced::NotHeld => Err(not_held(&key, global.store.as_deref())),
-        Forced::Freed(leases) => {
-            let holders: Vec<String> = leases
-                .iter()
-                .map(|lease| lease.holder.to_string())
-                .collect();
-            Ok(Answer::new(
-                ForcedJson::new(&now, &key, &by, &leases),
-                format!(
-                    "Took {key} from {}; recorded as forced by {by}.",
-                    holders.join(" and ")
-                ),
-            ))
-        }
-    }
-}
-
-/// The named holder does not hold the key.
-fn of_other_holders(global: &Global, tenure: &Tenure, key: &Key) -> Result<Failure, Failure> {
-    let now = tenure.clock().now();
-    let snapshot = tenure.store().inspect(key, call_deadline())?;
-    if snapshot.leases.is_empty() {
-        return Ok(not_held(key, global.store.as_deref()));
-    }
-    let held = words::holders(&now, snapshot.leases.iter().map(|(lease, _)| lease));
-    let message = format!("that holder does not hold {key}, and nothing was released: {held}");
-    Ok(Failure::new(ErrorCode::LockNotFound, message).details(LockJson::new(&now, &snapshot)))
-}
-
 fn cleanup(global: &Global, tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
     let mut reaped = tenure.store().reap(Reap::DryRun, call_deadline())?;
@@ -484,7 +412,7 @@ fn like(tenure: &Tenure, id: &str) -> Result<Vec<Key>, Failure> {
 
 /// Finds a key by its name or its whole id. A prefix is not enough to take a lease away: it might match another
 /// key than the one that was meant.
-fn exactly(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
+pub(crate) fn exactly(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     if let Some(key) = used(tenure, id)? {
         return Ok(key);
     }

@@ -30,7 +30,7 @@ pub(crate) fn man(words: &[String], folder: Option<&Path>) -> Result<Answer, Fai
                     names.join(", ")
                 )
             };
-            Failure::new(ErrorCode::NotFound, message)
+            Failure::new(ErrorCode::Usage, message)
         })?;
     }
     let page = page(command).map_err(|error| Failure::new(ErrorCode::Io, error.to_string()))?;

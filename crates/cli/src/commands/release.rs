@@ -202,10 +202,10 @@ pub(crate) fn mine(
         ErrorCode::PermissionDenied,
         format!(
             "{key} is not yours: it is held by {}, and you are {}\n  name the holder with --as, prove the lease with --token, \
-             or take it away with: {} --force",
+             or take it away with: {}",
             holders.join(" and by "),
             grant.holder,
-            words::locks_command("release", key.as_str(), store)
+            words::force_command(key.as_str(), None, &words::in_store(store))
         ),
     )
     .details(NotHolderJson::new(&now, &grant, &leases)))

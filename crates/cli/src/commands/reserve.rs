@@ -12,7 +12,7 @@ use tenure::{Busy, Mode, Tenure};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::args::paths::Reserve;
+use crate::args::paths::{Reserve, Unreserve};
 use crate::commands::ask;
 use crate::context;
 use crate::signals::Signals;
@@ -20,9 +20,6 @@ use crate::waiting;
 use crate::words;
 
 pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Failure> {
-    if reserve.release {
-        return release(global, &reserve.patterns);
-    }
     if reserve.extend {
         return extend(global, reserve);
     }
@@ -54,7 +51,7 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
     remark(
         global,
         &format!(
-            "{me} has reserved {paths} {lasts}; to give it back: tenure reserve --release{}{}",
+            "{me} has reserved {paths} {lasts}; to give it back: tenure unreserve{}{}",
             named(global),
             words::in_store(global.store.as_deref())
         ),
@@ -159,8 +156,9 @@ fn has(patterns: &[PathPattern], pattern: &PathPattern) -> bool {
     patterns.iter().any(|it| it.as_str() == pattern.as_str())
 }
 
-fn release(global: &Global, texts: &[OsString]) -> Result<Answer, Failure> {
-    let wanted = patterns(global, texts)?;
+/// `tenure unreserve`: gives reservations back.
+pub(crate) fn unreserve(global: &Global, unreserve: &Unreserve) -> Result<Answer, Failure> {
+    let wanted = patterns(global, &unreserve.patterns)?;
     let tenure = context::open_existing_for_locks(global)?;
     let me = context::caller(global)?;
     let parts = mine(&tenure, &me, &wanted)?.into_iter();

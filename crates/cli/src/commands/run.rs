@@ -20,10 +20,11 @@ use tenure::{Ask, Guard, Tenure};
 use tenure_host::Tied;
 
 use crate::answer::{Answer, Failure, complain, report_event, to_value};
-use crate::args::{Global, Run, RunArgs};
+use crate::args::{Global, Run, RunArgs, typed};
 use crate::commands::ask::AskedFile;
 use crate::context;
 use crate::exit::Exit;
+use crate::help;
 use crate::program::Program;
 use crate::signals::Signals;
 use crate::supervise::{Ended, Supervised, supervise};
@@ -37,16 +38,10 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
         ["sh".into(), "-c".into(), script]
     });
     let keys = run.keys.all();
-    if let ([key, rest @ ..], [], None) = (keys.as_slice(), run.command.as_slice(), &script)
-        && let Some(stray) = rest.first()
-    {
-        let words: Vec<String> = rest.iter().map(|word| words::quoted(word)).collect();
-        let message = format!(
-            "{} is after the key, but not after --. Did you forget `--`? tenure run {} -- {}",
-            words::quoted(stray),
-            words::quoted(key),
-            words.join(" ")
-        );
+    if keys.len() > 1 && run.command.is_empty() && script.is_none() {
+        let words = typed::typed(std::env::args_os());
+        let tip = help::with_dashes(&words).unwrap_or_default();
+        let message = format!("put -- before the command\n\n  tip: {tip}");
         return Err(Failure::new(ErrorCode::Usage, message));
     }
     let command = script

@@ -22,15 +22,12 @@ pub(crate) fn sync(global: &Global, args: &Sync) -> Result<Answer, Failure> {
     let config = context::config(Some(&project))?;
     let open = || project.open_store(config.clone(), Tenure::open_with);
     match &args.command {
-        Some(SyncCommand::Log { limit }) => {
-            return log(&project, &open()?, (*limit > 0).then_some(*limit));
-        }
-        None if args.status => return status(&project, &open()?),
-        None => {}
-    }
-    match &args.restore {
-        Some(commit) => restore(global, &project, &open()?, commit, args.yes),
         None => cycle(global, &project, &config),
+        Some(SyncCommand::Status) => status(&project, &open()?),
+        Some(SyncCommand::Log { limit }) => log(&project, &open()?, (*limit > 0).then_some(*limit)),
+        Some(SyncCommand::Restore { commit, yes }) => {
+            restore(global, &project, &open()?, commit, *yes)
+        }
     }
 }
 

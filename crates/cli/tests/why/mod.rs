@@ -48,7 +48,7 @@ fn why_follows_the_chain_to_its_end_and_gives_commands() {
         "1st in the queue: c (pid",
         "tenure run x --wait 30m --as d -- CMD",
         "tenure ask x --note 'WHY' --as d",
-        "tenure locks release x --force --reason 'WHY'",
+        "tenure force x --reason 'WHY'",
     ] {
         assert!(said.out.contains(words), "no {words:?} in {said:?}");
     }
@@ -185,7 +185,7 @@ fn why_tells_modes_slots_and_claims_on_several_keys() {
     // With several holders, one of them can be chosen.
     let _q = project.hold("run docs --shared --as q");
     let found = commands(&project, "docs");
-    let force = "tenure locks release docs --force --holder r --reason 'WHY'".to_owned();
+    let force = "tenure force docs --holder r --reason 'WHY'".to_owned();
     assert!(found.contains(&force), "{found:?}");
     // A reader does not pass a writer that waits.
     let _w = project.queue("docs", "run docs --as w -- true");
@@ -240,12 +240,12 @@ fn why_explains_paths_patterns_folders_and_lock_files() {
         );
     }
     // A name that looks like no path is a key, also while everything is reserved.
-    project.tenure("reserve --release --as agent").exits(0);
+    project.tenure("unreserve --as agent").exits(0);
     project.tenure("reserve ** --as agent").exits(0);
     assert!(why(&project, "build").contains("build is free"));
     // From another folder, and with a name: what is copied works there.
     let found = commands(&project, "api/a.rs --as agent -C src");
-    assert_eq!(found, ["(cd src && tenure reserve --release --as agent)"]);
+    assert_eq!(found, ["(cd src && tenure unreserve --as agent)"]);
     project
         .shell(&found[0].replace("tenure ", "\"$TENURE\" "))
         .end()
@@ -288,7 +288,7 @@ fn a_store_without_a_project_is_looked_at() {
         .exits(0);
     let said = nowhere.tenure(&format!("{store} why k")).exits(0).out;
     assert!(said.contains("k is held by a"), "{said}");
-    let command = "tenure locks release k --force --reason 'WHY' --store sqlite:locks.db";
+    let command = "tenure force k --reason 'WHY' --store sqlite:locks.db";
     assert!(said.contains(command), "{said}");
     for words in ["locks list --all", "timeline", "locks verify", "doctor"] {
         let said = nowhere.tenure(&format!("{store} {words}")).exits(0);

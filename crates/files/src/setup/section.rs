@@ -22,11 +22,11 @@ Other agents work in this repository at the same time. tenure decides who may ed
 - A hook reserves each file for you when you edit it. If an edit is refused, another agent has that file: work on
   something else, or wait with `tenure reserve PATH --for 10m --wait 10m`. Never edit it another way.
 - Before a change of many files, reserve all of them at once: `tenure reserve 'src/api/**' Cargo.toml --why 'what for'`.
-  Give them back with `tenure reserve --release` as soon as they are committed.
+  Give them back with `tenure unreserve` as soon as they are committed.
 - Before you write to files with shell commands, ask: `tenure check PATH...` (exit code 6: another agent has one).
 - Run builds and tests one at a time: `tenure run build --wait 5m -- make test`.
 - `tenure reservations` and `tenure locks` show who has what. Exit code 7 means that you lost it: stop, do not push.
-  Never use `--force`.
+  Never use `tenure force`.
 ";
 
 /// Why a file is left alone.

@@ -18,7 +18,7 @@ pub struct SyncJson {
     pub holder: Option<String>,
 }
 
-/// How far this clone is shared: `tenure sync --status`.
+/// How far this clone is shared: `tenure sync status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncStatusJson {
@@ -84,7 +84,7 @@ pub struct SyncChangeJson {
     pub what: Vec<String>,
 }
 
-/// Tasks that were set back to an earlier commit: `tenure sync --restore`.
+/// Tasks that were set back to an earlier commit: `tenure sync restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncRestoreJson {

@@ -264,10 +264,8 @@ fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
     let now = tenure.clock().now();
     let path = &place.path;
     let mut lines = vec![format!("lock busy: {path}")];
-    let force = format!(
-        "tenure locks release {KEY} --force --store {}",
-        place.quoted()
-    );
+    let store = format!(" --store {}", place.quoted());
+    let force = words::force_command(KEY, None, &store);
     let hint = match busy.lease() {
         Some((lease, verdict)) if verdict.ended().is_none() => {
             lines.push(format!("held by {}: {verdict}", words::held(&now, lease)));

@@ -68,7 +68,7 @@ board_lock__busy() {
     printf '%s\n' "  held by pid $(board_lock__text "$1/pid"): $(board_lock__text "$1/cmd")" >&2
   fi
   if board_lock__tenure; then
-    board_lock__way="$(board_lock__quoted "${TENURE:-tenure}") locks release board --force --store $(board_lock__quoted "mkdir:$1")"
+    board_lock__way="$(board_lock__quoted "${TENURE:-tenure}") force board --store $(board_lock__quoted "mkdir:$1")"
   else
     # tenure takes the right to write from the folder while it holds it.
     board_lock__way="chmod u+w $(board_lock__quoted "$1") && rm -r $(board_lock__quoted "$1")"

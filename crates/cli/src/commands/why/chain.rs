@@ -138,7 +138,7 @@ impl Chain<'_> {
                 if lease.holder.id == self.me {
                     let named = &self.named;
                     self.commands
-                        .push(format!("tenure reserve --release{named}{option}"));
+                        .push(format!("tenure unreserve{named}{option}"));
                     continue;
                 }
                 if shown == EVERYTHING {
@@ -371,14 +371,9 @@ impl Chain<'_> {
             self.offer("tenure ask", key, &format!(" --note 'WHY'{option}"));
         }
         for (lease, _) in others() {
-            let of = if standing.len() > 1 {
-                format!(" --holder {}", words::quoted(lease.holder.id.as_str()))
-            } else {
-                String::new()
-            };
-            self.commands.push(format!(
-                "tenure locks release {name} --force{of} --reason 'WHY'{option}"
-            ));
+            let of = (standing.len() > 1).then_some(&lease.holder.id);
+            let force = words::force_command(key, of, " --reason 'WHY'");
+            self.commands.push(format!("{force}{option}"));
         }
     }
 
