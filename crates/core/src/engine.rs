@@ -10,7 +10,8 @@
 //! | `acquire` | [`acquire()`], and its parts: [`grant`], [`refuse`] |
 //! | `ask` | [`ask()`] |
 //! | `lease` | [`renew()`], [`release()`], [`release_paths()`], [`force()`], [`reap()`] |
-//! | `tickets` | [`withdraw()`], [`take_ticket`], [`wake_next`] |
+//! | `tickets` | [`withdraw()`], [`take_ticket`] |
+//! | `settle` | [`settled`]: who is woken after a verb |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
 //! | `passing` | [`view_past_blocked`]: a claim passes the waiters that wait for the claimant |
 //! | `window` | [`view_of`]: the part of a long queue that a claim depends on |
@@ -42,6 +43,7 @@ mod lease;
 mod look;
 mod passing;
 mod path_waits;
+mod settle;
 mod store;
 mod tickets;
 mod window;
@@ -52,8 +54,9 @@ pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, force_one, reap, release, release_paths, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, some_leases, view};
 pub use passing::view_past_blocked;
+pub use settle::{Settling, settled, wake_next};
 pub use store::{EngineStore, Sweep};
-pub use tickets::{drop_ticket, take_ticket, wake_next, withdraw, withdraw_in};
+pub use tickets::{drop_ticket, take_ticket, withdraw, withdraw_in};
 pub use window::view_of;
 
 use std::time::Duration;

@@ -208,11 +208,13 @@ pub fn start<S: TaskStep>(
                 decide::position(step.now(), &other.view, &other.claim)
                 && present(ticket)
             {
-                engine::withdraw_in(step, &other.claim, &other.view, Withdrawal::Park)?;
+                engine::settled(step, |step| {
+                    engine::withdraw_in(step, &other.claim, &other.view, Withdrawal::Park)
+                })?;
             }
         }
     }
-    engine::refuse(step, &[missing])
+    engine::settled(step, |step| engine::refuse(step, vec![missing]))
 }
 
 /// Takes a task's leases, which must be free, and sets its status. `sought` is how long the runner waited for any task.
@@ -246,7 +248,7 @@ pub(super) fn begin<S: TaskStep>(
                 let waited = decide::waited(step.now(), &view, &decision);
                 let is_task = matches!(claim.key.kind(), KeyKind::Task(_));
                 let waited = waited.max(sought.filter(|_| is_task));
-                engine::grant(step, &claim, &decision, waited)?
+                engine::settled(step, |step| engine::grant(step, &claim, &decision, waited))?
             }
         };
         leases.push(granted.ok_or_else(|| impossible("a key that is free is not granted"))?);
@@ -305,7 +307,9 @@ fn stop_waiting_for<S: TaskStep>(
 ) -> Result<(), S::Error> {
     let claim = runner.claim(key);
     let view = engine::view(step, &claim.key, Some(&claim.holder.id))?;
-    engine::withdraw_in(step, &claim, &view, tickets)
+    engine::settled(step, |step| {
+        engine::withdraw_in(step, &claim, &view, tickets)
+    })
 }
 
 /// Drops or parks the tickets of a runner.
@@ -345,7 +349,6 @@ pub fn change<S: TaskStep>(
     let task = existing(step, id)?;
     let key = task_key(&task.id)?;
     let held = lease_of(step, &key)?;
-    let queue = engine::queue(step, &key, None)?;
     let lost = step.lost(id)?;
     let permission = may_change(
         &TaskState {
@@ -393,7 +396,6 @@ pub fn change<S: TaskStep>(
             }
             _ => set_free(step, lease)?,
         }
-        engine::wake_next(step, &queue);
         freed.push(key);
         freed.extend(leave_section(step, &task, &lease.holder, change)?);
     } else if let Some(by) = by {
@@ -438,14 +440,15 @@ fn after_change(task: &Task, change: &Change, now: jiff::Timestamp) -> Task {
 
 /// Releases a lease, as its holder would.
 pub fn set_free<S: TaskStep>(step: &mut S, lease: &Lease) -> Result<(), S::Error> {
-    step.end_lease(lease, &Ended::Released, Then::Free)
+    engine::settled(step, |step| {
+        step.end_lease(lease, &Ended::Released, Then::Free)
+    })
 }
 
 /// Ends a lease, with the evidence.
 pub fn end<S: TaskStep>(step: &mut S, lease: &Lease, evidence: &Evidence) -> Result<(), S::Error> {
-    step.end_lease(lease, &Ended::Proven(evidence.clone()), Then::Free)?;
-    step.wake(&lease.holder);
-    Ok(())
+    let how = Ended::Proven(evidence.clone());
+    engine::settled(step, |step| step.end_lease(lease, &how, Then::Free))
 }
 
 fn impossible(what: &str) -> StoreError {

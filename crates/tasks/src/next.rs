@@ -105,7 +105,9 @@ pub fn next<S: TaskStep>(step: &mut S, runner: &Runner) -> Result<Acquired<Start
     let mut position = None;
     let mut rank = None;
     if runner.patience == Patience::Queue {
-        let (taken, at) = engine::take_ticket(step, &claim, &view, ticket)?;
+        let (taken, at) = engine::settled(step, |step| {
+            engine::take_ticket(step, &claim, &view, ticket)
+        })?;
         rank = Some(at);
         position = Some(QueuePosition {
             ticket: taken,

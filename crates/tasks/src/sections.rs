@@ -161,19 +161,11 @@ fn leave_section_if<S: TaskStep>(
     let key = section_key(section)?;
     match step.leases(&key)?.into_iter().next() {
         Some((lease, _)) if is_theirs(&lease) => {
-            free_and_wake(step, &lease)?;
+            set_free(step, &lease)?;
             Ok(Some(key))
         }
         _ => Ok(None),
     }
-}
-
-/// Releases a lease, and wakes the first waiter for its key.
-fn free_and_wake<S: TaskStep>(step: &mut S, lease: &Lease) -> Result<(), S::Error> {
-    let queue = engine::queue(step, &lease.key, None)?;
-    set_free(step, lease)?;
-    engine::wake_next(step, &queue);
-    Ok(())
 }
 
 /// Whether a runner holds a task of this section that is in progress.
@@ -192,7 +184,6 @@ pub fn abandon<S: TaskStep>(step: &mut S, lease: &Lease) -> Result<(), S::Error>
     let view = engine::view(step, &lease.key, None)?;
     if decide::release(&view, &lease.grant()).is_some() {
         set_free(step, lease)?;
-        engine::wake_next(step, &view.queue);
     }
     leave_idle_sections(step, &lease.holder)
 }
@@ -207,7 +198,7 @@ pub fn leave_idle_sections<S: TaskStep>(step: &mut S, holder: &Holder) -> Result
             && lease.holder.liveness_lock() == holder.liveness_lock()
             && !works_in(step, key.id(), &holder.id)?
         {
-            free_and_wake(step, &lease)?;
+            set_free(step, &lease)?;
         }
     }
     Ok(())

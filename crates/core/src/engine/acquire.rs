@@ -20,13 +20,11 @@ use crate::several;
 use crate::store::{Acquired, Busy, Granted, QueuePosition, Reason, Withdrawal};
 use crate::verdict::Liveness;
 
-use super::deadlock::{cycle_of, wake_waits_of};
-use super::look::{busy, standing};
-use super::passing::{is_of, view_past_blocked};
-use super::tickets::{
-    drop_ticket, take_ticket_with, wake_after, wake_others, wake_second, withdraw_in,
-    withdraw_ticket,
-};
+use super::deadlock::cycle_of;
+use super::look::busy;
+use super::passing::view_past_blocked;
+use super::settle::{Settling, settled};
+use super::tickets::{drop_ticket, take_ticket_with, withdraw_in, withdraw_ticket};
 use super::{Ended, LeasePart, Put, Step, Then};
 
 /// Why a claim is an error, and not only refused for now.
@@ -71,10 +69,16 @@ pub fn acquire<S: Step>(
     step: &mut S,
     claims: &[Claim],
 ) -> Result<Result<Acquired<Vec<Granted>>, Refused>, S::Error> {
-    let _budget = Budget::begin();
+    settled(step, |step| acquire_each(step, claims))
+}
+
+fn acquire_each<S: Step>(
+    step: &mut Settling<'_, S>,
+    claims: &[Claim],
+) -> Result<Result<Acquired<Vec<Granted>>, Refused>, S::Error> {
     let mut wanted = Vec::with_capacity(claims.len());
     for claim in claims {
-        let view = view_past_blocked(step, claim)?;
+        let view = view_past_blocked(step.inner, claim)?;
         let decision = (step.rules().acquire)(step.now(), &view, claim);
         wanted.push(KeyDecision {
             claim: claim.clone(),
@@ -96,11 +100,7 @@ pub fn acquire<S: Step>(
     }
     let decisions: Vec<&Decision> = wanted.iter().map(|one| &one.decision).collect();
     if !(step.rules().several.is_granted)(&decisions) {
-        return refuse(step, &wanted).map(Ok);
-    }
-    // All tickets first: a grant wakes the other waits of its name, and these have ended.
-    for one in wanted.iter().skip(1) {
-        drop_ticket(step, &one.claim.key, one.ticket())?;
+        return refuse(step, wanted).map(Ok);
     }
     let mut granted = Vec::with_capacity(wanted.len());
     for one in &wanted {
@@ -119,7 +119,11 @@ const EXPIRED_THAT_STAY: usize = 3;
 const EXPIRED_THAT_END: usize = 8;
 
 /// Ends some expired leases that a claim was granted beside, if there are many: each of them costs every later claim.
-fn end_expired_beside<S: Step>(step: &mut S, claim: &Claim, view: &View) -> Result<(), S::Error> {
+fn end_expired_beside<S: Step>(
+    step: &mut Settling<'_, S>,
+    claim: &Claim,
+    view: &View,
+) -> Result<(), S::Error> {
     let ended = step.rules().ended;
     let beside = |(lease, liveness): &(Lease, Liveness)| {
         lease.has_expired(step.now()) && ended(step.now(), lease, liveness).is_some()
@@ -137,20 +141,17 @@ fn end_expired_beside<S: Step>(step: &mut S, claim: &Claim, view: &View) -> Resu
     let many = over.len().saturating_sub(EXPIRED_THAT_STAY);
     for (lease, proof) in over.into_iter().take(many) {
         step.end_lease(&lease, &Ended::Proven(proof), Then::Granted)?;
-        step.wake(&lease.holder);
     }
     Ok(())
 }
 
 /// Carries out a decision that grants the key, after a wait of this length; `None` if it does not.
 pub fn grant<S: Step>(
-    step: &mut S,
+    step: &mut Settling<'_, S>,
     claim: &Claim,
     decision: &Decision,
     waited: Option<Duration>,
 ) -> Result<Option<Granted>, S::Error> {
-    // The leases of the key that end or become others, which may have been in the way of waiters.
-    let mut replaced: Vec<Lease> = Vec::new();
     let (lease, put, reason) = match decision {
         Decision::Grant {
             reason,
@@ -161,14 +162,11 @@ pub fn grant<S: Step>(
         } => {
             for (lease, proof) in ended {
                 step.end_lease(lease, &Ended::Proven(proof.clone()), Then::Granted)?;
-                step.wake(&lease.holder);
-                replaced.push(lease.clone());
             }
             if let Some(lease) = instead_of {
                 step.end_lease(lease, &Ended::Released, Then::Granted)?;
-                replaced.push((**lease).clone());
             }
-            drop_ticket(step, &claim.key, *ticket)?;
+            drop_ticket(step.inner, &claim.key, *ticket)?;
             let token = step.mint(&claim.key)?;
             let now = step.now();
             let lease = Lease {
@@ -186,7 +184,7 @@ pub fn grant<S: Step>(
             (lease, Put::Granted { reason, waited }, reason)
         }
         Decision::Extend { lease, ticket } => {
-            drop_ticket(step, &claim.key, *ticket)?;
+            drop_ticket(step.inner, &claim.key, *ticket)?;
             let extended = Lease {
                 holder: claim.holder.clone(),
                 expires: step.expiry(claim.ttl),
@@ -201,33 +199,32 @@ pub fn grant<S: Step>(
         }
     };
     step.put_lease(&lease, put)?;
-    if lease.mode.paths().is_some() {
-        // Any number of waiters for paths can proceed; without an end, no other one can than before.
-        if !replaced.is_empty() {
-            wake_after(step, &lease.key, &replaced)?;
-        }
-    } else if !lease.mode.is_exclusive() {
-        wake_second(step, &lease, &replaced)?;
-    }
     if claim.named {
-        wake_waits_of(step, claim)?;
+        step.note_granted_to(&claim.holder.id);
     }
     Ok(Some(Granted { lease, reason }))
 }
 
 /// Carries out decisions that do not grant every key: takes a ticket for each, or reports why not.
-pub fn refuse<S: Step, T>(step: &mut S, wanted: &[KeyDecision]) -> Result<Acquired<T>, S::Error> {
-    let mut queues = true;
-    for one in wanted {
-        queues &= one.claim.patience == Patience::Queue;
-        if let Decision::Wait { .. } = one.decision {
-            // Another waiter may be first, and may have missed its wake-up.
-            wake_others(step, &one.claim, &one.view)?;
-        }
-    }
-    if !queues {
-        return Ok(busy_with(step, wanted, &[]));
-    }
+pub fn refuse<S: Step, T>(
+    step: &mut Settling<'_, S>,
+    wanted: Vec<KeyDecision>,
+) -> Result<Acquired<T>, S::Error> {
+    let queues = |one: &KeyDecision| one.claim.patience == Patience::Queue;
+    let answer = if wanted.iter().all(queues) {
+        queue_for(step, &wanted)?
+    } else {
+        busy_with(step.inner, &wanted, &[])
+    };
+    step.note_refused(wanted);
+    Ok(answer)
+}
+
+/// Takes a ticket for each key, unless the claim would wait for ever.
+fn queue_for<S: Step, T>(
+    step: &mut Settling<'_, S>,
+    wanted: &[KeyDecision],
+) -> Result<Acquired<T>, S::Error> {
     for one in wanted {
         let cycle = match &one.decision {
             Decision::WaitForSelf { lease } => {
@@ -236,7 +233,7 @@ pub fn refuse<S: Step, T>(step: &mut S, wanted: &[KeyDecision]) -> Result<Acquir
             Decision::Wait { ticket, .. }
                 if (step.rules().may_close_cycle)(&one.claim, *ticket) =>
             {
-                cycle_of(step, &one.claim, &one.view)?
+                cycle_of(step.inner, &one.claim, &one.view)?
             }
             _ => None,
         };
@@ -246,8 +243,7 @@ pub fn refuse<S: Step, T>(step: &mut S, wanted: &[KeyDecision]) -> Result<Acquir
         }
     }
     let places = take_tickets(step, wanted)?;
-    wake_obstacles(step, wanted)?;
-    Ok(busy_with(step, wanted, &places))
+    Ok(busy_with(step.inner, wanted, &places))
 }
 
 /// A claim's place in the queue of one of its keys.
@@ -255,7 +251,10 @@ type Place = (QueuePosition, Rank);
 
 /// Writes or renews the tickets. They are kept only if there is one for each key and all of them arrived together:
 /// otherwise the claim queues anew, so that its order is the same in every queue.
-fn take_tickets<S: Step>(step: &mut S, wanted: &[KeyDecision]) -> Result<Vec<Place>, S::Error> {
+fn take_tickets<S: Step>(
+    step: &mut Settling<'_, S>,
+    wanted: &[KeyDecision],
+) -> Result<Vec<Place>, S::Error> {
     let arrived = |one: &KeyDecision| {
         let mut queue = one.view.queue.iter();
         let there = queue.find(|waiter| Some(waiter.ticket) == one.ticket().ticket());
@@ -321,27 +320,9 @@ fn busy_with<S: Step, T>(step: &mut S, wanted: &[KeyDecision], places: &[Place])
 }
 
 /// Removes the claim's own tickets.
-fn leave_all<S: Step>(step: &mut S, wanted: &[KeyDecision]) -> Result<(), S::Error> {
+fn leave_all<S: Step>(step: &mut Settling<'_, S>, wanted: &[KeyDecision]) -> Result<(), S::Error> {
     for one in wanted {
         withdraw_in(step, &one.claim, &one.view, Withdrawal::Leave)?;
-    }
-    Ok(())
-}
-
-/// Wakes the holders of the busy keys that wait behind this claim for one of the free keys: they may go first.
-fn wake_obstacles<S: Step>(step: &mut S, wanted: &[KeyDecision]) -> Result<(), S::Error> {
-    let (free, busy): (Vec<_>, Vec<_>) = wanted.iter().partition(|one| one.is_granted());
-    if free.is_empty() {
-        return Ok(());
-    }
-    let busy = busy.iter().map(|one| &one.view.leases);
-    let leases: Vec<&Lease> = busy.flat_map(|leases| standing(step, leases)).collect();
-    for one in free.iter().filter(|_| !leases.is_empty()) {
-        for waiter in step.tickets(&one.claim.key)? {
-            if leases.iter().any(|lease| is_of(&waiter, lease)) {
-                step.wake(&waiter.holder);
-            }
-        }
     }
     Ok(())
 }

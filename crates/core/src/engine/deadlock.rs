@@ -7,7 +7,7 @@
 use crate::claim::Claim;
 use crate::cycle::{self, Cycle, Wanted};
 use crate::decide::{self, Claimant, View};
-use crate::lease::{Grant, Lease, Token};
+use crate::lease::{Grant, Lease};
 use crate::mode::Mode;
 use crate::queue::{Presence, Rank, Waiter};
 use crate::verdict::Liveness;
@@ -96,17 +96,6 @@ fn waited_for<S: Step>(
             .map(Lease::grant)
             .collect(),
     }
-}
-
-/// Wakes the other processes of a name that was granted a key, if they wait: the grant may have closed a cycle.
-pub(super) fn wake_waits_of<S: Step>(step: &mut S, claim: &Claim) -> Result<(), S::Error> {
-    let name = &claim.holder.id;
-    for key in step.waits_of(name, Token::NONE)? {
-        for waiter in step.some_tickets(&key, Part::Of(name))? {
-            step.wake(&waiter.holder);
-        }
-    }
-    Ok(())
 }
 
 /// What the holder of a grant waits for, by its name or in a command that runs under the grant, and

@@ -7,12 +7,13 @@ use crate::decide::View;
 use crate::holder::{HolderId, LivenessId};
 use crate::key::Key;
 use crate::lease::{Grant, Lease};
-use crate::path_pattern::{Budget, PathPattern};
+use crate::path_pattern::PathPattern;
 use crate::store::{Forced, Reaped, Reason, Released, Renewed};
 use crate::verdict::{Evidence, Liveness};
 
-use super::look::{lease_of, leases, standing, view};
-use super::tickets::{drop_forgotten, wake_after, wake_beside};
+use super::look::{lease_of, leases, view};
+use super::settle::{Settling, settled};
+use super::tickets::drop_forgotten;
 use super::{Ended, LeasePart, Put, Step, Then};
 
 /// Moves the end of each of these leases that has not ended to `ttl` from now.
@@ -42,17 +43,19 @@ fn renew_one<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Rene
 
 /// Releases each of these keys whose lease has not ended.
 pub fn release<S: Step>(step: &mut S, grants: &[Grant]) -> Result<Vec<Released>, S::Error> {
-    let release = |grant| release_one(step, grant);
-    grants.iter().map(release).collect()
+    settled(step, |step| {
+        let release = |grant| release_one(step, grant);
+        grants.iter().map(release).collect()
+    })
 }
 
-fn release_one<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
-    let lease = match find(step, grant, step.rules().release)? {
+fn release_one<S: Step>(step: &mut Settling<'_, S>, grant: &Grant) -> Result<Released, S::Error> {
+    let may = step.rules().release;
+    let lease = match find(step.inner, grant, may)? {
         Ok(lease) => lease,
         Err(on_record) => return Ok(Released::AlreadyGone(on_record)),
     };
     step.end_lease(&lease, &Ended::Released, Then::Free)?;
-    wake_after(step, &grant.key, std::slice::from_ref(&lease))?;
     Ok(Released::Freed(lease))
 }
 
@@ -63,12 +66,20 @@ pub fn release_paths<S: Step>(
     step: &mut S,
     parts: &[(Grant, Vec<PathPattern>)],
 ) -> Result<Vec<Released>, S::Error> {
+    settled(step, |step| release_parts(step, parts))
+}
+
+fn release_parts<S: Step>(
+    step: &mut Settling<'_, S>,
+    parts: &[(Grant, Vec<PathPattern>)],
+) -> Result<Vec<Released>, S::Error> {
     // A reservation that keeps a rest ends and begins again.
     let most = (step.most_ends() / 2).max(1);
+    let may = step.rules().release;
     let mut released = Vec::new();
     let mut newest = None;
     for (grant, given_back) in parts.iter().take(most) {
-        let lease = match find(step, grant, step.rules().release)? {
+        let lease = match find(step.inner, grant, may)? {
             Ok(lease) => lease,
             Err(on_record) => {
                 released.push(Released::AlreadyGone(on_record));
@@ -93,7 +104,6 @@ pub fn release_paths<S: Step>(
         };
         let (reason, waited) = (Reason::Upgraded, None);
         step.put_lease(&rest, Put::Granted { reason, waited })?;
-        wake_after(step, &grant.key, std::slice::from_ref(&lease))?;
         released.push(Released::Freed(lease));
     }
     Ok(released)
@@ -132,7 +142,7 @@ pub fn force<S: Step>(
         Some(of) => step.some_leases(key, LeasePart::Of(of))?,
         None => step.leases(key)?,
     };
-    end_by_force(step, key, ending, by, reason)
+    end_by_force(step, ending, by, reason)
 }
 
 /// Ends one lease by force. The holder may have others of the same key: reservations are.
@@ -144,13 +154,12 @@ pub fn force_one<S: Step>(
 ) -> Result<Forced, S::Error> {
     let mut ending = step.some_leases(&grant.key, LeasePart::Of(&grant.holder))?;
     ending.retain(|(lease, _)| lease.token == grant.token);
-    let (forced, _) = end_by_force(step, &grant.key, ending, by, reason)?;
+    let (forced, _) = end_by_force(step, ending, by, reason)?;
     Ok(forced)
 }
 
 fn end_by_force<S: Step>(
     step: &mut S,
-    key: &Key,
     ending: Vec<(Lease, Liveness)>,
     by: &HolderId,
     reason: Option<&str>,
@@ -163,13 +172,15 @@ fn end_by_force<S: Step>(
         by: by.clone(),
         reason: reason.map(str::to_owned),
     });
-    let mut freed = Vec::new();
-    for (lease, _) in ending.into_iter().take(most) {
-        step.end_lease(&lease, &how, Then::Free)?;
-        step.wake(&lease.holder);
-        freed.push(lease);
-    }
-    wake_after(step, key, &freed)?;
+    let freed: Vec<Lease> = ending
+        .into_iter()
+        .take(most)
+        .map(|(lease, _)| lease)
+        .collect();
+    settled(step, |step| {
+        let mut each = freed.iter();
+        each.try_for_each(|lease| step.end_lease(lease, &how, Then::Free))
+    })?;
     Ok((Forced::Freed(freed), all > most))
 }
 
@@ -187,29 +198,25 @@ pub struct ReapedKey {
 /// Ends the leases of a key that have expired or whose holders are dead, and drops tickets
 /// whose grace period has ended.
 pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
-    let _budget = Budget::begin();
-    let view = view(step, key, None)?;
+    settled(step, |step| reap_key(step, key))
+}
+
+fn reap_key<S: Step>(step: &mut Settling<'_, S>, key: &Key) -> Result<ReapedKey, S::Error> {
+    let view = view(step.inner, key, None)?;
     let ended = step.rules().ended;
     let mut outcome = ReapedKey::default();
-    let mut others = Vec::new();
     for (lease, liveness) in view.leases {
         let evidence = ended(step.now(), &lease, &liveness);
         if evidence.is_some() && outcome.reaped.len() >= step.most_ends() {
             outcome.left = true;
         } else if let Some(evidence) = evidence {
             step.end_lease(&lease, &Ended::Proven(evidence.clone()), Then::Free)?;
-            step.wake(&lease.holder);
             outcome.reaped.push(Reaped { lease, evidence });
         } else {
             outcome.needed.extend(lease.holder.liveness_lock().cloned());
-            others.push((lease, liveness));
         }
     }
-    if !outcome.reaped.is_empty() {
-        let standing = standing(step, &others);
-        wake_beside(step, &view.queue, &standing, standing.len());
-    }
-    drop_forgotten(step, key, &view.queue)?;
+    drop_forgotten(step.inner, key, &view.queue)?;
     let waiting = view
         .queue
         .iter()

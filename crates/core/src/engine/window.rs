@@ -41,14 +41,14 @@ use crate::mode::Mode;
 use crate::queue::{Presence, Rank, Waiter};
 use crate::verdict::Liveness;
 
-use super::look::{Probe, add_leases, is_here, leases_near, settle, standing};
+use super::look::{Probe, add_leases, is_here, leases_near, settle};
 use super::{LeasePart, Look, Part};
 
 /// How many tickets are read to find the first waiter that is present, who usually is the first one.
-const FIRST: usize = 2;
+pub(super) const FIRST: usize = 2;
 
 /// How many neighbours are read on each side, for each four tickets that are read from the front.
-fn neighbours<L: Look>(look: &L) -> usize {
+pub(super) fn neighbours<L: Look>(look: &L) -> usize {
     look.window() / 4 + 1
 }
 
@@ -233,101 +233,9 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     Ok((whole || has_turn).then_some(view))
 }
 
-/// Some of the leases of a key, enough to tell who can proceed beside them.
-pub(super) struct Others {
-    pub(super) leases: Vec<(Lease, Liveness)>,
-    /// How many holders there are.
-    pub(super) holders: usize,
-    whole: bool,
-}
-
-/// The leases that a key has besides those that end in this step, up to two holders that are alive: then nobody can have
-/// it alone, and the mode of these two is that of all others. All of them, if they have all the slots that there are for
-/// one of these waiters.
-pub(super) fn others<L: Look>(
-    look: &mut L,
-    key: &Key,
-    waiters: &[Waiter],
-    ended: &[Lease],
-) -> Result<Others, L::Error> {
-    let mut limit = FIRST;
-    loop {
-        let mut leases = look.some_leases(key, LeasePart::First(limit))?;
-        let whole = leases.len() < limit;
-        leases.retain(|(lease, _)| !ended.contains(lease));
-        let standing = standing(look, &leases);
-        let mut ids = standing.iter().map(|lease| &lease.holder.id);
-        let first = ids.next();
-        if whole || ids.any(|id| Some(id) != first) {
-            let holders = if whole {
-                standing.len()
-            } else {
-                look.slots(key)?.len()
-            };
-            let counted = waiters.iter().map(|waiter| waiter.mode.room());
-            if whole || counted.filter(|room| *room > 1).all(|room| holders < room) {
-                return Ok(Others {
-                    leases,
-                    holders,
-                    whole,
-                });
-            }
-            limit = usize::MAX;
-        }
-        limit = limit.saturating_mul(8);
-    }
-}
-
-/// The waiters that may proceed beside these leases, in order: from the front of the queue to the first one that is
-/// present; if that one can hold the key together with others, some more, and each that is granted the key wakes the next
-/// one. And those of the leases' holders, which may change their modes.
-pub(super) fn first_waiters<L: Look>(
-    look: &mut L,
-    key: &Key,
-    (mut tickets, mut whole): (Vec<Waiter>, bool),
-    beside: &Others,
-) -> Result<Vec<Waiter>, L::Error> {
-    let several = tickets.iter().any(|waiter| !waiter.mode.is_exclusive());
-    if !whole && several {
-        (tickets, whole) = front(look, key, look.window(), look.window())?;
-    }
-    for (lease, _) in beside.leases.iter().filter(|_| !whole && beside.whole) {
-        tickets.extend(look.some_tickets(key, Part::Of(&lease.holder.id))?);
-    }
-    settle(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
-    Ok(tickets)
-}
-
-/// The waiters from the front of the queue to the first one that is present, in order, and whether these are all.
-pub(super) fn first_waiter<L: Look>(
-    look: &mut L,
-    key: &Key,
-) -> Result<(Vec<Waiter>, bool), L::Error> {
-    let (mut tickets, whole) = front(look, key, FIRST, 1)?;
-    settle(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
-    Ok((tickets, whole))
-}
-
-/// The waiters behind a rank, in order, up to the first one that is present if the queue is long.
-pub(super) fn behind<L: Look>(
-    look: &mut L,
-    key: &Key,
-    rank: Rank,
-) -> Result<Vec<Waiter>, L::Error> {
-    let mut limit = neighbours(look);
-    loop {
-        let behind = look.some_tickets(key, Part::After(rank, limit))?;
-        let complete = behind.len() < limit;
-        if complete || behind.iter().any(|waiter| is_here(look, waiter)) {
-            return Ok(behind);
-        }
-        limit = limit.saturating_mul(8);
-    }
-}
-
 /// The first tickets of a queue, and whether these are all. At least `present` of them are present, if so many are:
 /// `limit` rises until then.
-fn front<L: Look>(
+pub(super) fn front<L: Look>(
     look: &mut L,
     key: &Key,
     limit: usize,

@@ -300,9 +300,9 @@ impl TestStore {
         let mut step = self.step(world, us);
         let view = infallible(engine::view_of(&mut step, claim));
         let decision = (step.rules().acquire)(step.now(), &view, claim);
-        if let Some(Granted { lease, reason }) =
-            infallible(engine::grant(&mut step, claim, &decision, None))
-        {
+        if let Some(Granted { lease, reason }) = infallible(engine::settled(&mut step, |step| {
+            engine::grant(step, claim, &decision, None)
+        })) {
             let ended = step.ended;
             return match decision {
                 Decision::Extend { ticket, .. } => Answer::Extended {
@@ -326,13 +326,14 @@ impl TestStore {
             assert!(answer.is_err(), "{answer:?} is no refusal");
             return Answer::OtherMode;
         }
-        let wanted = [KeyDecision {
+        let wanted = vec![KeyDecision {
             claim: claim.clone(),
             view,
-            decision,
+            decision: decision.clone(),
         }];
-        let answer: Acquired = infallible(engine::refuse(&mut step, &wanted));
-        let [KeyDecision { decision, .. }] = wanted;
+        let answer: Acquired = infallible(engine::settled(&mut step, |step| {
+            engine::refuse(step, wanted)
+        }));
         match (decision, answer) {
             (Decision::WaitForSelf { .. }, _) => Answer::WouldWaitForItself,
             (Decision::Wait { ticket, .. }, Acquired::Busy(busy)) => match busy.position {
