@@ -80,7 +80,7 @@ impl Ask<'_, AnyTask> {
     }
 
     /// Does not begin a certain task that is done by then, because another runner finished it meanwhile:
-    /// [`start`](Self::start) fails with [`TaskError::Done`](tenure_tasks::TaskError::Done) instead.
+    /// [`start`](Self::start) fails with [`TaskError::Done`] instead.
     pub fn unless_done(mut self) -> Self {
         self.wanted.reopens = false;
         self
