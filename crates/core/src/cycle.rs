@@ -6,6 +6,7 @@ use std::fmt;
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::lease::{Grant, Lease, Token};
+use crate::waits::Wanted;
 
 /// One wait of a cycle: a waiter waits for a key that a holder holds.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -48,15 +49,6 @@ impl fmt::Display for Cycle {
         }
         Ok(())
     }
-}
-
-/// What one wait is for: all of some grants have to end, and any one of some others.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Each of these has to end.
-    pub all: Vec<Grant>,
-    /// One of these has to end, if there are any: each of them has a slot.
-    pub any: Vec<Grant>,
 }
 
 /// Finds the chain that would lead back to `waiter` if it waited for these grants. `next` returns the waits of the

@@ -249,7 +249,7 @@ fn decide(
                 continue;
             }
         }
-        let together = fits(lease, Claimant::of(claim));
+        let together = compatible_with(lease, Claimant::of(claim));
         match verdict {
             Verdict::Dead(proof) => {
                 if !together {
@@ -394,7 +394,7 @@ impl<'a> Claimant<'a> {
     }
 
     /// Whether both could hold the key together, if there is a slot for each of them.
-    pub fn fits(self, other: Self) -> bool {
+    pub fn compatible_with(self, other: Self) -> bool {
         let same = self.named && other.named && self.holder == other.holder;
         same && self.mode.paths().is_some() && other.mode.paths().is_some()
             || self.mode.admits(other.mode)
@@ -403,14 +403,14 @@ impl<'a> Claimant<'a> {
 
 /// Whether a claimant could hold the key together with this lease, if there is a slot for it. The reservations of one
 /// chosen name do not conflict.
-pub fn fits(lease: &Lease, claimant: Claimant<'_>) -> bool {
+pub fn compatible_with(lease: &Lease, claimant: Claimant<'_>) -> bool {
     // A generated name in a lease equals no chosen one.
     let holder = Claimant {
         mode: &lease.mode,
         holder: &lease.holder.id,
         named: true,
     };
-    claimant.fits(holder)
+    claimant.compatible_with(holder)
 }
 
 /// Whether no waiter goes before a claim: none that is ahead of it conflicts with it, and the others leave it a
@@ -431,9 +431,11 @@ fn has_turn(
         .collect();
     let (alike, mut conflicting): (Vec<_>, Vec<_>) = others(view, ticket)
         .into_iter()
-        .partition(|waiter| claimant.fits(Claimant::waiting(waiter)));
+        .partition(|waiter| claimant.compatible_with(Claimant::waiting(waiter)));
     conflicting.retain(|waiter| !waits_for(Claimant::waiting(waiter), claimant, &standing));
-    let beside = standing.iter().filter(|lease| fits(lease, claimant));
+    let beside = standing
+        .iter()
+        .filter(|lease| compatible_with(lease, claimant));
     let holders = beside.count() + view.other_slots.len();
     // Waiters that can hold the key together with the claim take a place from it, if places are counted.
     let first = queue::ahead(&alike, rank) + view.left_out.ahead;
@@ -447,7 +449,7 @@ pub fn waits_for(waiter: Claimant<'_>, claimant: Claimant<'_>, standing: &[&Leas
         && standing
             .iter()
             .filter(is_own)
-            .any(|lease| !fits(lease, waiter))
+            .any(|lease| !compatible_with(lease, waiter))
 }
 
 /// The mode of a present waiter that contradicts this claim.

@@ -19,6 +19,7 @@
 //! | [`path_pattern`] | [`PathPattern`]: patterns of paths, and whether two have a path in common |
 //! | [`path_set`] | [`PathSet`]: the paths of one reservation |
 //! | [`places`] | [`Places`]: where reservations of paths can meet |
+//! | [`waits`] | [`waits::Wanted`]: what a waiter waits for |
 //! | [`cycle`] | [`Cycle`]: a deadlock between waiters |
 //! | [`graph`] | [`graph::Graph`]: cycles of dependencies between tasks |
 //! | [`event`] | [`Event`]: one line of a key's history |
@@ -63,6 +64,7 @@ pub mod store;
 pub mod text;
 pub mod time;
 pub mod verdict;
+pub mod waits;
 
 pub use claim::{Claim, Patience, Priority};
 pub use cycle::Cycle;

@@ -145,7 +145,7 @@ fn together(locks: &[Snapshot], violations: &mut Vec<String>) {
                     holder: &two.holder.id,
                     named: true,
                 };
-                if !decide::fits(one, claimant) {
+                if !decide::compatible_with(one, claimant) {
                     violations.push(format!(
                         "{}: token {} of {} and token {} of {} are on record together",
                         lock.key, one.token, one.holder.id, two.token, two.holder.id

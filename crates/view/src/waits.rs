@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
-use tenure_core::decide::{self, Claimant};
-use tenure_core::{Lease, Mode, Presence, Process, Snapshot, Waiter};
+use tenure_core::waits::Wanted;
+use tenure_core::{Lease, Presence, Process, Snapshot, Waiter};
 use tenure_host::{ancestors, identity};
 
 use crate::overview::{Overview, StoreView};
@@ -29,23 +29,19 @@ pub struct Wait<'a> {
 impl<'a> Wait<'a> {
     /// The leases that it waits for.
     pub fn leases(&self) -> Vec<&'a Lease> {
-        let claimant = Claimant::waiting(self.waiter);
-        // A waiter for several keys is in the queue of each of them, also of those that it could have.
-        let picks = self.waiter.mode.paths().is_some() || !self.waiter.with.is_empty();
-        let standing = self.lock.leases.iter();
-        standing
-            .filter(|(lease, verdict)| {
-                verdict.ended().is_none()
-                    && lease.holder.id != self.waiter.holder.id
-                    && !(picks && decide::fits(lease, claimant))
-            })
-            .map(|(lease, _)| lease)
-            .collect()
+        let Wanted { all, any } = self.wanted();
+        all.into_iter().chain(any).collect()
     }
 
-    /// Whether the end of any of several leases ends the wait.
-    fn is_for_any(&self, leases: &[&Lease]) -> bool {
-        matches!(self.waiter.mode, Mode::Slots(_)) && leases.len() > 1
+    fn wanted(&self) -> Wanted<&'a Lease> {
+        let standing = self.lock.leases.iter();
+        let standing = standing.filter(|(_, verdict)| verdict.ended().is_none());
+        let standing: Vec<&Lease> = standing.map(|(lease, _)| lease).collect();
+        let queue: Vec<&Waiter> = self.lock.queue.iter().collect();
+        let is_present = |waiter: &Waiter| waiter.presence == Presence::Here;
+        let mut wanted = Wanted::by_waiter(self.waiter, &standing, &queue, is_present);
+        wanted.retain(|lease| lease.holder.id != self.waiter.holder.id);
+        wanted
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -101,13 +97,12 @@ impl<'a> Waits<'a> {
         let mut known = HashSet::new();
         let mut circles = Vec::new();
         for (wait, _) in &self.all {
-            let leases = wait.leases();
-            let mut found: Vec<_> = leases.iter().map(|lease| self.back(*wait, lease)).collect();
+            let Wanted { all, any } = wait.wanted();
+            let back = |lease| self.back(*wait, lease);
             // If any of several leases ends the wait, each of them must be part of a circle.
-            if wait.is_for_any(&leases) && found.iter().any(Option::is_none) {
-                found.clear();
-            }
-            for circle in found.into_iter().flatten().take(1) {
+            let through_any: Option<Vec<_>> = any.into_iter().map(back).collect();
+            let found = all.into_iter().filter_map(back);
+            for circle in found.chain(through_any.into_iter().flatten()).take(1) {
                 let mut names: Vec<usize> = circle
                     .iter()
                     .map(|(wait, _)| std::ptr::from_ref(wait.waiter).addr())
@@ -131,12 +126,12 @@ impl<'a> Waits<'a> {
                 if next.is(&wait) {
                     return Some(way);
                 }
-                let leases = next.leases();
-                // It may end without the others.
-                if next.is_for_any(&leases) {
-                    continue;
+                let Wanted { mut all, any } = next.wanted();
+                // One of several may end without the others.
+                if any.len() == 1 {
+                    all.extend(any);
                 }
-                for lease in leases {
+                for lease in all {
                     if seen.insert(std::ptr::from_ref(lease).addr()) {
                         let mut longer = way.clone();
                         longer.push((next, lease));

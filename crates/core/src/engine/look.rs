@@ -1,7 +1,7 @@
 //! Reads a key: its queue, the view of a claim, snapshots, and the contents of a refusal.
 
 use crate::claim::Claim;
-use crate::decide::{Claimant, View, fits, waits_for};
+use crate::decide::{Claimant, View, compatible_with, waits_for};
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
@@ -53,7 +53,7 @@ pub fn queue<L: Look>(
     asker: Option<&HolderId>,
 ) -> Result<Vec<Waiter>, L::Error> {
     let mut queue = look.tickets(key)?;
-    settle(look, &mut queue, asker, &Mode::Exclusive, Probe::First);
+    resolve_presence(look, &mut queue, asker, &Mode::Exclusive, Probe::First);
     Ok(queue)
 }
 
@@ -68,7 +68,7 @@ pub(super) enum Probe {
 
 /// Puts tickets in order, each once, and finds out which waiters are present, as far as a claim in this mode depends
 /// on it: those that conflict with it, as many as are to be probed, and those alike, up to as many as there are slots.
-pub(super) fn settle<L: Look>(
+pub(super) fn resolve_presence<L: Look>(
     look: &mut L,
     queue: &mut Vec<Waiter>,
     asker: Option<&HolderId>,
@@ -224,7 +224,7 @@ pub fn busy<L: Look>(
     // Among any number of holders, only those that conflict are in the way.
     let selects = claim.mode.room() == usize::MAX;
     let is_in_the_way = |waiter: &&&Waiter| {
-        let fits = selects && claimant.fits(Claimant::waiting(waiter));
+        let fits = selects && claimant.compatible_with(Claimant::waiting(waiter));
         !fits && !waits_for(Claimant::waiting(waiter), claimant, &standing)
     };
     let in_the_way: Vec<&Waiter> = present.iter().filter(is_in_the_way).copied().collect();
@@ -250,8 +250,9 @@ pub fn busy<L: Look>(
         .find(|waiter| Some(waiter.ticket) == first || is_here(look, waiter))
         .map(|waiter| waiter.holder.clone());
     let has_paths = claim.mode.paths().is_some();
-    let is_obstacle =
-        |lease: &Lease| !(changes && is_own(lease) || has_paths && fits(lease, claimant));
+    let is_obstacle = |lease: &Lease| {
+        !(changes && is_own(lease) || has_paths && compatible_with(lease, claimant))
+    };
     let holders = others
         .iter()
         .filter(|lease| is_obstacle(lease))

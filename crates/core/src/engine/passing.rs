@@ -12,7 +12,7 @@ use crate::mode::Mode;
 use crate::queue::{Presence, Waiter};
 
 use super::Step;
-use super::look::{Probe, is_here, settle, standing, view};
+use super::look::{Probe, is_here, resolve_presence, standing, view};
 use super::window::view_of;
 
 /// The view of a claim, in which waiters that wait for the claimant itself are absent: they can't proceed before it does.
@@ -58,7 +58,7 @@ pub fn view_past_blocked<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S
         }
     }
     // Waiters were probed up to the first that is present, which may be one of those that are passed.
-    settle_for(step, claim, &mut whole.queue);
+    resolve_for(step, claim, &mut whole.queue);
     Ok(whole)
 }
 
@@ -82,17 +82,17 @@ pub(super) fn whole_view<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S
 
 fn whole_queue<S: Step>(step: &mut S, claim: &Claim) -> Result<Vec<Waiter>, S::Error> {
     let mut queue = step.tickets(&claim.key)?;
-    settle_for(step, claim, &mut queue);
+    resolve_for(step, claim, &mut queue);
     Ok(queue)
 }
 
 /// Puts the whole queue in order, and finds out which waiters are present, as far as a claim depends on it.
-fn settle_for<S: Step>(step: &mut S, claim: &Claim, queue: &mut Vec<Waiter>) {
+fn resolve_for<S: Step>(step: &mut S, claim: &Claim, queue: &mut Vec<Waiter>) {
     let probe = match claim.mode {
         Mode::Paths(_) => Probe::All,
         _ => Probe::First,
     };
-    settle(step, queue, Some(&claim.holder.id), &claim.mode, probe);
+    resolve_presence(step, queue, Some(&claim.holder.id), &claim.mode, probe);
 }
 
 /// The claims that wait for a claimant: for a lease of it, or for a holder or a waiter that does.

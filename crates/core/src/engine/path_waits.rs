@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::decide::{Claimant, fits, waits_for};
+use crate::decide::{Claimant, compatible_with, waits_for};
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::queue::{Presence, Ticket, Waiter};
@@ -47,7 +47,8 @@ impl<'a> WaitsForPaths<'a> {
         let claimant = waiter.claimant();
         for number in 0..at {
             let ahead = self.queue.get(number);
-            let Some(ahead) = ahead.filter(|ahead| !claimant.fits(ahead.claimant())) else {
+            let Some(ahead) = ahead.filter(|ahead| !claimant.compatible_with(ahead.claimant()))
+            else {
                 continue;
             };
             let ahead = ahead.clone();
@@ -63,7 +64,7 @@ impl<'a> WaitsForPaths<'a> {
             return Ok(false);
         }
         let leases = self.leases_of(step, &waiter)?;
-        Ok(leases.iter().all(|lease| fits(lease, claimant)))
+        Ok(leases.iter().all(|lease| compatible_with(lease, claimant)))
     }
 
     /// Wakes the waiter with this number in the queue, if it is present.
@@ -96,8 +97,8 @@ impl<'a> WaitsForPaths<'a> {
             let claimant = waiter.claimant();
             let between = self.queue.get(first..at).unwrap_or_default().iter();
             let mut between = between.filter(|other| other.presence == Presence::Here);
-            if !claimant.fits(Claimant::waiting(gone))
-                && between.all(|other| claimant.fits(other.claimant()))
+            if !claimant.compatible_with(Claimant::waiting(gone))
+                && between.all(|other| claimant.compatible_with(other.claimant()))
             {
                 self.wake(step, at)?;
             }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use crate::claim::{Claim, Patience};
-use crate::decide::{self, Claimant, Decision, View, fits};
+use crate::decide::{self, Claimant, Decision, View, compatible_with};
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::lease::{Lease, Token};
@@ -29,7 +29,7 @@ use crate::queue::{Ticket, Waiter};
 use crate::verdict::Liveness;
 
 use super::acquire::KeyDecision;
-use super::look::{Probe, is_here, settle, standing};
+use super::look::{Probe, is_here, resolve_presence, standing};
 use super::passing::is_of;
 use super::path_waits::WaitsForPaths;
 use super::window::{FIRST, front, neighbours};
@@ -169,7 +169,7 @@ impl Changes {
             return self.settle_paths(step, key);
         }
         let is_over = match granted {
-            // Beside an exclusive lease there is no other, and beside one more reservation not more of them than before.
+            // Remaining an exclusive lease there is no other, and beside one more reservation not more of them than before.
             Some(lease) => lease.mode.is_exclusive() || has_paths(lease) && self.ended.is_empty(),
             None => self.ended.is_empty(),
         };
@@ -196,7 +196,7 @@ impl Changes {
                 return Ok(());
             }
         }
-        let beside = Beside::read(step, key, &queue, &self.ended)?;
+        let beside = Remaining::read(step, key, &queue, &self.ended)?;
         if granted.is_none() {
             queue = more_waiters(step, key, (queue, whole), &beside)?;
         }
@@ -211,8 +211,11 @@ impl Changes {
         for at in 0..paths.queue.len() {
             let waited = paths.queue.get(at).is_some_and(|waiter| {
                 let claimant = waiter.claimant();
-                let ended = self.ended.iter().any(|lease| !fits(lease, claimant));
-                let conflicts = |gone| !claimant.fits(Claimant::waiting(gone));
+                let ended = self
+                    .ended
+                    .iter()
+                    .any(|lease| !compatible_with(lease, claimant));
+                let conflicts = |gone| !claimant.compatible_with(Claimant::waiting(gone));
                 ended || self.left.iter().any(conflicts)
             });
             if waited && paths.can_proceed(step, at)? {
@@ -279,7 +282,7 @@ fn first_ahead<L: Look>(look: &mut L, claim: &Claim, view: &View) -> Option<Tick
     let (ticket, _) = decide::position(look.now(), view, claim);
     let rank = decide::rank(look.now(), view, claim, ticket);
     let goes_first = |waiter: &&Waiter| {
-        waiter.rank() < rank && !Claimant::of(claim).fits(Claimant::waiting(waiter))
+        waiter.rank() < rank && !Claimant::of(claim).compatible_with(Claimant::waiting(waiter))
     };
     let mut ahead = view.queue.iter().filter(goes_first);
     let first = ahead.find(|waiter| is_here(look, waiter));
@@ -319,10 +322,12 @@ fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&Lease], mut
         }
         let claimant = Claimant::waiting(waiter);
         let can_proceed = holders < waiter.mode.room()
-            && standing.iter().all(|lease| fits(lease, claimant))
+            && standing
+                .iter()
+                .all(|lease| compatible_with(lease, claimant))
             && ahead
                 .iter()
-                .all(|other| claimant.fits(Claimant::waiting(other)));
+                .all(|other| claimant.compatible_with(Claimant::waiting(other)));
         if !can_proceed {
             return;
         }
@@ -333,15 +338,15 @@ fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&Lease], mut
     }
 }
 
-/// Some of the leases of a key, enough to tell who can proceed beside them.
-struct Beside {
+/// Some of the leases that a key has left, enough to tell who can proceed beside them.
+struct Remaining {
     leases: Vec<(Lease, Liveness)>,
     /// How many holders there are.
     holders: usize,
     whole: bool,
 }
 
-impl Beside {
+impl Remaining {
     /// The leases that a key has besides those that ended in this step, up to two holders that are alive: then nobody can
     /// have it alone, and the mode of these two is that of all others. All of them, if they have all the slots that there
     /// are for one of these waiters.
@@ -383,7 +388,7 @@ impl Beside {
 /// The waiters from the front of the queue to the first one that is present, in order, and whether these are all.
 fn first_waiters<L: Look>(look: &mut L, key: &Key) -> Result<(Vec<Waiter>, bool), L::Error> {
     let (mut tickets, whole) = front(look, key, FIRST, 1)?;
-    settle(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
+    resolve_presence(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
     Ok((tickets, whole))
 }
 
@@ -394,7 +399,7 @@ fn more_waiters<L: Look>(
     look: &mut L,
     key: &Key,
     (mut tickets, mut whole): (Vec<Waiter>, bool),
-    beside: &Beside,
+    beside: &Remaining,
 ) -> Result<Vec<Waiter>, L::Error> {
     let several = tickets.iter().any(|waiter| !waiter.mode.is_exclusive());
     if !whole && several {
@@ -403,7 +408,7 @@ fn more_waiters<L: Look>(
     for (lease, _) in beside.leases.iter().filter(|_| !whole && beside.whole) {
         tickets.extend(look.some_tickets(key, Part::Of(&lease.holder.id))?);
     }
-    settle(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
+    resolve_presence(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
     Ok(tickets)
 }
 

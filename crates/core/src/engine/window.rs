@@ -41,7 +41,7 @@ use crate::mode::Mode;
 use crate::queue::{Presence, Rank, Waiter};
 use crate::verdict::Liveness;
 
-use super::look::{Probe, add_leases, is_here, leases_near, settle};
+use super::look::{Probe, add_leases, is_here, leases_near, resolve_presence};
 use super::{LeasePart, Look, Part};
 
 /// How many tickets are read to find the first waiter that is present, who usually is the first one.
@@ -97,7 +97,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         Probe::First
     };
     in_line.add(&queue);
-    settle(look, &mut queue, Some(asker), mode, probe);
+    resolve_presence(look, &mut queue, Some(asker), mode, probe);
     let mut view = View {
         leases,
         queue,
@@ -120,7 +120,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         }
         in_line.add(&near);
         view.queue.extend(near);
-        settle(look, &mut view.queue, Some(asker), mode, probe);
+        resolve_presence(look, &mut view.queue, Some(asker), mode, probe);
         view.left_out = in_line.left_out(look, key, rank)?;
     }
     Ok(view)
@@ -195,7 +195,7 @@ fn view_of_free_slot<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View
     queue.extend(look.some_tickets(key, Part::Newest)?);
     let mut in_line = InLine::default();
     in_line.add(&queue);
-    settle(look, &mut queue, Some(asker), mode, Probe::First);
+    resolve_presence(look, &mut queue, Some(asker), mode, Probe::First);
     let mut view = View {
         leases,
         queue,
@@ -222,7 +222,7 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     if !whole {
         queue.extend(look.some_tickets(&claim.key, Part::Of(asker))?);
     }
-    settle(look, &mut queue, Some(asker), &claim.mode, Probe::First);
+    resolve_presence(look, &mut queue, Some(asker), &claim.mode, Probe::First);
     let view = View {
         queue,
         ..View::default()
@@ -266,7 +266,7 @@ fn until_present<'a, L: Look>(
     }
 }
 
-/// The waiters that a window contains, as far as [`Look::count_waiters`] counts them. They are noted before [`settle`]
+/// The waiters that a window contains, as far as [`Look::count_waiters`] counts them. They are noted before [`resolve_presence`]
 /// overwrites what is stored.
 #[derive(Default)]
 struct InLine(BTreeSet<Rank>);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tenure_core::decide::{Claimant, fits};
+use tenure_core::decide::{Claimant, compatible_with};
 use tenure_core::queue::{HEARTBEAT, TURN_LAPSE};
 use tenure_core::{Key, KeyKind, Moment, Presence, Ticket, Waiter};
 
@@ -71,7 +71,7 @@ impl EtcdStep<'_> {
         }
         let claimant = Claimant::waiting(waiter);
         let goes_first = |other: &&Waiter| {
-            other.rank() < waiter.rank() && !Claimant::waiting(other).fits(claimant)
+            other.rank() < waiter.rank() && !Claimant::waiting(other).compatible_with(claimant)
         };
         let tickets = records.tickets.iter().map(|one| &one.waiter);
         let mut let_pass = lock(&self.store.let_pass);
@@ -99,5 +99,8 @@ fn could_have(now: &Moment, key: &Key, records: &KeyRecords, waiter: &Waiter) ->
     let standing = records.leases.iter();
     let standing = standing.filter(|one| records.alive.contains_key(&one.name));
     let standing: Vec<_> = standing.map(|one| one.lease(key, now, false)).collect();
-    standing.len() < waiter.mode.room() && standing.iter().all(|lease| fits(lease, claimant))
+    standing.len() < waiter.mode.room()
+        && standing
+            .iter()
+            .all(|lease| compatible_with(lease, claimant))
 }
