@@ -1,19 +1,22 @@
 //! Wakes one process: [`ring`] and [`Bell`].
 //!
 //! The pipe of a process's liveness lock is also its doorbell. Another process wakes it by writing a byte
-//! into the pipe. So a change wakes exactly the waiter that can proceed, without polling (G9).
+//! into the pipe. So a change wakes exactly the waiter that can proceed, without polling (G9). The exit of
+//! another process wakes it, too: its descriptor is in the same `poll`.
 //!
 //! # Invariants
 //!
-//! 1. A ring before the wait is not lost: the byte stays in the pipe.
-//! 2. The threads of a process share one bell. One of them listens at the pipe and wakes the others.
-//!    Every ring starts a new generation, so no thread misses it.
+//! 1. A ring before the wait is not lost: the byte stays in the pipe. An exit is not lost either: its
+//!    descriptor stays ready.
+//! 2. The threads of a process share one bell. One of them listens at the pipe, and for the exits that any of
+//!    them waits for, and wakes the others. Every ring and every exit starts a new generation, so no thread
+//!    misses it.
 //!
 //! A ring is not guaranteed to arrive. A waiter that misses it notices the change at its next poll.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,10 +24,11 @@ use rustix::fs::OFlags;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
-use tenure_core::LivenessId;
 use tenure_core::queue::HEARTBEAT;
+use tenure_core::{Binding, LivenessId};
 
 use crate::clock::since_boot;
+use crate::exit_watch::ExitWatch;
 use crate::files::beneath::open_pipe;
 use crate::liveness_lock::LivenessFolder;
 
@@ -48,14 +52,60 @@ pub struct Bell {
 #[derive(Debug, Default)]
 struct State {
     generation: u32,
-    /// Whether a thread listens at the pipe.
-    listening: bool,
+    /// The timer of the thread that listens at the pipe.
+    listener: Option<Arc<OwnedFd>>,
+    /// The exits that end a wait of any thread.
+    exits: Vec<(Binding, Weak<ExitWatch>)>,
+}
+
+/// The exits that end a wait, as long as this is kept.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Exits {
+    watched: Vec<Arc<ExitWatch>>,
+    /// Whether one of the processes has exited already.
+    has_exited: bool,
 }
 
 impl Bell {
-    /// Changes with every ring that was received.
+    /// Changes with every ring and every exit that was received.
     pub fn generation(&self) -> u32 {
         self.lock().generation
+    }
+
+    /// Watches for the exit of the processes behind these bindings. One that can't be watched is left out,
+    /// so the caller must also poll.
+    pub fn watch<'a>(
+        &self,
+        folder: &LivenessFolder,
+        bindings: impl IntoIterator<Item = &'a Binding>,
+    ) -> Exits {
+        let mut exits = Exits::default();
+        let mut state = self.lock();
+        state.exits.retain(|(_, watch)| watch.strong_count() > 0);
+        for binding in bindings {
+            let mut known = state.exits.iter();
+            let known = known.find(|(watched, _)| watched == binding);
+            if let Some(watch) = known.and_then(|(_, watch)| watch.upgrade()) {
+                exits.watched.push(watch);
+                continue;
+            }
+            match ExitWatch::on(folder, binding) {
+                Ok(Some(watch)) => {
+                    let watch = Arc::new(watch);
+                    let watched = (binding.clone(), Arc::downgrade(&watch));
+                    state.exits.push(watched);
+                    exits.watched.push(watch);
+                    // Another thread listens already, and has to listen for this one, too.
+                    if let Some(timer) = &state.listener {
+                        let _ = set_alarm(timer, Duration::ZERO);
+                    }
+                }
+                Ok(None) => exits.has_exited = true,
+                Err(_) => {}
+            }
+        }
+        exits
     }
 
     /// Makes every wait that began with an earlier generation return, except the one that listens at
@@ -66,20 +116,21 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    /// Waits for a ring after generation `seen`; `false` if none came in time. `pipe` is the
-    /// pipe of the liveness lock. Time during which the machine sleeps counts. The thread that listens
+    /// Waits for a ring after generation `seen`, or for one of these exits; `false` if none came in time. `pipe`
+    /// is the pipe of the liveness lock. Time during which the machine sleeps counts. The thread that listens
     /// calls `beat` every few seconds.
     pub fn wait(
         &self,
         pipe: BorrowedFd<'_>,
         seen: u32,
+        exits: &Exits,
         timeout: Duration,
         beat: impl Fn(),
     ) -> io::Result<bool> {
         let began = since_boot();
         let left = || timeout.saturating_sub(since_boot().saturating_sub(began));
         let mut state = self.lock();
-        while state.listening && state.generation == seen {
+        while state.listener.is_some() && state.generation == seen {
             let (next, waited) = self
                 .changed
                 .wait_timeout(state, left())
@@ -89,23 +140,71 @@ impl Bell {
                 break;
             }
         }
-        if state.generation != seen {
+        if state.generation != seen || exits.has_exited {
             return Ok(true);
         }
-        if state.listening || left().is_zero() {
+        if state.listener.is_some() || left().is_zero() {
             return Ok(false);
         }
-        state.listening = true;
+        let timer = Arc::new(boot_timer()?);
+        state.listener = Some(Arc::clone(&timer));
         drop(state);
-        let rung = listen(pipe, left(), beat);
+        let woken = self.listen(pipe, &timer, left, beat);
         let mut state = self.lock();
-        state.listening = false;
-        if matches!(rung, Ok(true)) {
+        state.listener = None;
+        if matches!(woken, Ok(true)) {
             state.generation = state.generation.wrapping_add(1);
         }
         // Also without a ring: another thread has to listen now.
         self.changed.notify_all();
-        Ok(rung? || state.generation != seen)
+        Ok(woken? || state.generation != seen)
+    }
+
+    /// Waits for a byte in the pipe, then empties the pipe; or for an exit.
+    fn listen(
+        &self,
+        pipe: BorrowedFd<'_>,
+        timer: &OwnedFd,
+        left: impl Fn() -> Duration,
+        beat: impl Fn(),
+    ) -> io::Result<bool> {
+        let heartbeat = Timespec::try_from(HEARTBEAT).ok();
+        loop {
+            let exits: Vec<_> = {
+                let state = self.lock();
+                set_alarm(timer, left())?;
+                let watches = state.exits.iter();
+                watches.filter_map(|(_, watch)| watch.upgrade()).collect()
+            };
+            let mut fds = vec![
+                PollFd::new(&pipe, PollFlags::IN),
+                PollFd::new(timer, PollFlags::IN),
+            ];
+            fds.extend(exits.iter().map(|exit| exit.poll_fd()));
+            loop {
+                beat();
+                match poll(&mut fds, heartbeat.as_ref()) {
+                    Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                    Ok(_) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+            let is_rung = ready.next() == Some(true);
+            let is_over = ready.next() == Some(true) && left().is_zero();
+            if is_rung {
+                let mut bytes = [0; 512];
+                while rustix::io::read(pipe, &mut bytes).is_ok_and(|read| read == bytes.len()) {}
+                // Reading has set the access time of the pipe.
+                beat();
+                return Ok(true);
+            }
+            let has_exited = ready.any(|ready| ready);
+            if has_exited || is_over {
+                return Ok(has_exited);
+            }
+            // Another thread waits for one more exit.
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -113,37 +212,22 @@ impl Bell {
     }
 }
 
-/// Waits for a byte in the pipe, then empties the pipe.
-fn listen(pipe: BorrowedFd<'_>, timeout: Duration, beat: impl Fn()) -> io::Result<bool> {
-    let timer = alarm(timeout)?;
-    let heartbeat = Timespec::try_from(HEARTBEAT).ok();
-    let mut fds = [
-        PollFd::new(&pipe, PollFlags::IN),
-        PollFd::new(&timer, PollFlags::IN),
-    ];
-    loop {
-        beat();
-        match poll(&mut fds, heartbeat.as_ref()) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => break,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let [rung, _] = fds;
-    if rung.revents().is_empty() {
-        return Ok(false);
-    }
-    let mut bytes = [0; 512];
-    while rustix::io::read(pipe, &mut bytes).is_ok_and(|read| read == bytes.len()) {}
-    // Reading has set the access time of the pipe.
-    beat();
-    Ok(true)
-}
-
 /// A timer that also runs while the machine sleeps, so that a holder renews as soon as the machine is
 /// awake again if its lease is due by then.
 pub fn alarm(after: Duration) -> io::Result<OwnedFd> {
-    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
+    let timer = boot_timer()?;
+    set_alarm(&timer, after)?;
+    Ok(timer)
+}
+
+fn boot_timer() -> io::Result<OwnedFd> {
+    Ok(timerfd_create(
+        TimerfdClockId::Boottime,
+        TimerfdFlags::CLOEXEC,
+    )?)
+}
+
+fn set_alarm(timer: &OwnedFd, after: Duration) -> io::Result<()> {
     let value = Timespec {
         // The kernel refuses larger values.
         tv_sec: i64::try_from(after.as_secs())
@@ -161,7 +245,7 @@ pub fn alarm(after: Duration) -> io::Result<OwnedFd> {
         it_value: value,
     };
     timerfd_settime(timer.as_fd(), TimerfdTimerFlags::empty(), &when)?;
-    Ok(timer)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -180,15 +264,30 @@ mod tests {
         let seen = bell.generation();
         assert!(
             !bell
-                .wait(lock.as_fd(), seen, Duration::from_millis(5), || ())
+                .wait(
+                    lock.as_fd(),
+                    seen,
+                    &Exits::default(),
+                    Duration::from_millis(5),
+                    || ()
+                )
                 .unwrap()
         );
         ring(&folder, lock.id());
-        assert!(bell.wait(lock.as_fd(), seen, LONG, || ()).unwrap());
+        assert!(
+            bell.wait(lock.as_fd(), seen, &Exits::default(), LONG, || ())
+                .unwrap()
+        );
         let seen = bell.generation();
         assert!(
             !bell
-                .wait(lock.as_fd(), seen, Duration::from_millis(5), || ())
+                .wait(
+                    lock.as_fd(),
+                    seen,
+                    &Exits::default(),
+                    Duration::from_millis(5),
+                    || ()
+                )
                 .unwrap(),
             "one ring must end only one wait"
         );
@@ -203,7 +302,12 @@ mod tests {
         let seen = bell.generation();
         std::thread::scope(|scope| {
             let waits: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG, || ()).unwrap()))
+                .map(|_| {
+                    scope.spawn(|| {
+                        bell.wait(lock.as_fd(), seen, &Exits::default(), LONG, || ())
+                            .unwrap()
+                    })
+                })
                 .collect();
             std::thread::sleep(Duration::from_millis(20));
             ring(&folder, lock.id());
@@ -220,14 +324,97 @@ mod tests {
         let seen = bell.generation();
         std::thread::scope(|scope| {
             let short = scope.spawn(|| {
-                bell.wait(lock.as_fd(), seen, Duration::from_millis(30), || ())
-                    .unwrap()
+                bell.wait(
+                    lock.as_fd(),
+                    seen,
+                    &Exits::default(),
+                    Duration::from_millis(30),
+                    || (),
+                )
+                .unwrap()
             });
             std::thread::sleep(Duration::from_millis(10));
-            let long = scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG, || ()).unwrap());
+            let long = scope.spawn(|| {
+                bell.wait(lock.as_fd(), seen, &Exits::default(), LONG, || ())
+                    .unwrap()
+            });
             assert!(!short.join().unwrap());
             ring(&folder, lock.id());
             assert!(long.join().unwrap());
+        });
+    }
+
+    /// Another process at the store: its binding, and what must be dropped to end it.
+    fn another(folder: &LivenessFolder) -> (Binding, LivenessLock) {
+        let lock = LivenessLock::take(folder).unwrap();
+        let binding = Binding::LivenessLock {
+            lock: lock.id().clone(),
+            process: crate::identity::this_process(),
+        };
+        (binding, lock)
+    }
+
+    #[test]
+    fn an_exit_ends_the_wait_and_starts_a_generation() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let lock = LivenessLock::take(&folder).unwrap();
+        let (binding, other) = another(&folder);
+        let inherited = other.as_fd().try_clone_to_owned().unwrap();
+        let bell = Bell::default();
+        let exits = bell.watch(&folder, [&binding]);
+        let wait = |limit| {
+            let seen = bell.generation();
+            bell.wait(lock.as_fd(), seen, &exits, limit, || ()).unwrap()
+        };
+        drop(other);
+        assert!(!wait(Duration::from_millis(5)), "a child has inherited it");
+        let seen = bell.generation();
+        drop(inherited);
+        assert!(wait(LONG));
+        assert_ne!(bell.generation(), seen);
+    }
+
+    #[test]
+    fn a_process_that_has_exited_already_ends_the_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let lock = LivenessLock::take(&folder).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = crate::identity::process(child.id()).unwrap().unwrap();
+        child.wait().unwrap();
+        let bell = Bell::default();
+        let exits = bell.watch(&folder, [&Binding::Process { process }]);
+        let seen = bell.generation();
+        assert!(bell.wait(lock.as_fd(), seen, &exits, LONG, || ()).unwrap());
+    }
+
+    #[test]
+    fn a_thread_that_listens_hears_the_exit_that_another_waits_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let lock = LivenessLock::take(&folder).unwrap();
+        let (binding, other) = another(&folder);
+        let bell = Bell::default();
+        let seen = bell.generation();
+        std::thread::scope(|scope| {
+            let listens = scope.spawn(|| {
+                let none = Exits::default();
+                bell.wait(lock.as_fd(), seen, &none, LONG, || ()).unwrap()
+            });
+            while bell.lock().listener.is_none() {
+                std::thread::yield_now();
+            }
+            let exits = bell.watch(&folder, [&binding]);
+            let again = bell.watch(&folder, [&binding]);
+            assert!(Arc::ptr_eq(&exits.watched[0], &again.watched[0]));
+            let waits = scope.spawn(|| {
+                let exits = exits;
+                bell.wait(lock.as_fd(), seen, &exits, LONG, || ()).unwrap()
+            });
+            drop((again, other));
+            assert!(listens.join().unwrap());
+            assert!(waits.join().unwrap());
         });
     }
 

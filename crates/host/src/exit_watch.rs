@@ -2,8 +2,7 @@
 //!
 //! For a process with a liveness lock this is its pipe, opened to read: the kernel reports a hang-up when
 //! the last process that can write into it exits, and all that have the lock can. For any other process it
-//! is a pidfd. Unlike [`crate::watch`], this needs no thread, so a daemon can sleep on it together with
-//! everything else.
+//! is a pidfd. So no thread is needed: a waiter or a daemon sleeps on it together with everything else.
 
 use std::fs::TryLockError;
 use std::io;

@@ -21,8 +21,7 @@
 //! | [`pidfd`] | a descriptor for one exact process |
 //! | [`ancestors`] | the processes above this one |
 //! | [`bell`] | [`Bell`]: wakes one process, or waits to be woken |
-//! | [`watch`] | calls a function when another process exits |
-//! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock, doorbell and watches |
+//! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock and doorbell |
 //! | [`random`] | random ids, from the kernel directly |
 //! | [`record_lock`] | tries whether the record locks that SQLite uses hold on a file system |
 //! | [`signal`] | blocks signals for one call, tests for ignored ones, turns limits into errors |
@@ -65,7 +64,6 @@ pub mod signal;
 pub mod tied;
 pub mod time_limit;
 pub mod vfork;
-pub mod watch;
 pub mod write_queue;
 
 pub use bell::Bell;

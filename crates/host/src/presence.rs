@@ -1,7 +1,7 @@
 //! A process's presence at a store of this machine: [`LocalPresence`].
 //!
 //! Every local store has one: the liveness lock that proves its holders and waiters, the doorbell that
-//! wakes them, and the processes whose exit they watch for. The lock is taken when a lease or a ticket
+//! wakes them, also at the exit of a process that they wait for. The lock is taken when a lease or a ticket
 //! first needs it, so a command that only reads creates no file.
 
 use std::collections::HashSet;
@@ -17,9 +17,8 @@ use tenure_core::{
     Binding, Clock, Doubt, Evidence, Holder, Lease, Liveness, LivenessId, Moment, Store, Waiter,
 };
 
-use crate::bell::{self, Bell};
+use crate::bell::{self, Bell, Exits};
 use crate::liveness_lock::{LivenessFolder, LivenessLock};
-use crate::watch::Watches;
 use crate::{identity, liveness};
 
 /// How many liveness locks a process tests that sweeps in passing.
@@ -36,13 +35,12 @@ pub trait LocalStore: Store {
     fn asked_file(&self) -> Option<PathBuf>;
 }
 
-/// A process's liveness lock, doorbell and watches at one store.
+/// A process's liveness lock and doorbell at one store.
 pub struct LocalPresence {
     folder: LivenessFolder,
     lock: OnceLock<LivenessLock>,
     /// Only one thread takes the lock.
     taking: Mutex<()>,
-    watches: Watches,
     bell: Bell,
     clock: Arc<dyn Clock>,
     /// Whether it has looked for what killed processes left.
@@ -56,7 +54,6 @@ impl LocalPresence {
             folder,
             lock: OnceLock::new(),
             taking: Mutex::new(()),
-            watches: Watches::default(),
             bell: Bell::default(),
             clock,
             has_swept: AtomicBool::new(false),
@@ -157,21 +154,20 @@ impl LocalPresence {
         self.bell.generation()
     }
 
-    /// Wakes this process when the process of one of these holders exits.
-    pub fn watch<'a>(&self, holders: impl IntoIterator<Item = &'a Holder>) -> io::Result<()> {
-        for holder in holders {
-            self.watches
-                .add(&self.folder, &holder.binding, self.ringer()?);
-        }
-        Ok(())
+    /// Watches for the exit of the processes of these holders: each ends a [`Self::wait`]. A process that can't be
+    /// watched is left out, so the caller must also poll.
+    pub fn watch<'a>(&self, holders: impl IntoIterator<Item = &'a Holder>) -> Exits {
+        let bindings = holders.into_iter().map(|holder| &holder.binding);
+        let others = bindings.filter(|binding| !self.is_ours(binding));
+        self.bell.watch(&self.folder, others)
     }
 
-    /// Waits for a wake-up after `generation`; `false` if none came in time. While it waits, this
-    /// process is heard.
-    pub fn wait(&self, generation: u32, timeout: Duration) -> io::Result<bool> {
+    /// Waits for a wake-up after `generation`, or for one of these exits; `false` if none came in time. While
+    /// it waits, this process is heard.
+    pub fn wait(&self, generation: u32, exits: &Exits, timeout: Duration) -> io::Result<bool> {
         let lock = self.lock()?;
         self.bell
-            .wait(lock.as_fd(), generation, timeout, || self.beat())
+            .wait(lock.as_fd(), generation, exits, timeout, || self.beat())
     }
 
     /// Says that this process was heard now.

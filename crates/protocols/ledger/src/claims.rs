@@ -305,9 +305,9 @@ impl Records for LedgerStore {
         if self.read(|view| view.revision(&node))? != watched.seen {
             return Ok(Waited::Changed);
         }
-        let ahead = watched.ahead.iter().copied();
-        self.presence.watch(ahead).map_err(failed)?;
-        let woken = self.presence.wait(generation, timeout).map_err(failed)?;
+        let exits = self.presence.watch(watched.ahead.iter().copied());
+        let woken = self.presence.wait(generation, &exits, timeout);
+        let woken = woken.map_err(failed)?;
         Ok(if woken {
             Waited::Changed
         } else {

@@ -60,9 +60,9 @@ impl<P: LockProtocol> Records for FileStore<P> {
         if self.revision_now() != watched.seen {
             return Ok(Waited::Changed);
         }
-        let ahead = watched.ahead.iter().copied();
-        self.presence.watch(ahead).map_err(failed)?;
-        let woken = self.presence.wait(generation, timeout).map_err(failed)?;
+        let exits = self.presence.watch(watched.ahead.iter().copied());
+        let woken = self.presence.wait(generation, &exits, timeout);
+        let woken = woken.map_err(failed)?;
         Ok(if woken {
             Waited::Changed
         } else {

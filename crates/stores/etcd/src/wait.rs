@@ -40,11 +40,11 @@ impl EtcdStore {
         // A process whose end proves nothing would wake this one again and again.
         let here = |holder: &&Holder| self.can_prove(&holder.binding);
         let ahead = watched.ahead.iter().copied().filter(here);
-        self.presence.watch(ahead).map_err(no_wait)?;
+        let exits = self.presence.watch(ahead);
         // A waiter ahead may let its turn pass, of which no other process tells.
         let passes = lock(&self.let_pass).next(watched.key, since_boot());
         let until = passes.map_or(timeout, |left| left.min(timeout));
-        let woken = self.presence.wait(generation, until);
+        let woken = self.presence.wait(generation, &exits, until);
         watching.abort();
         Ok(if woken.map_err(no_wait)? || until < timeout {
             Waited::Changed

@@ -39,6 +39,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use tenure_core::{Epoch, ErrorKind, Key, Lease, StoreError};
+use tenure_host::bell::Exits;
 
 use crate::connection;
 use crate::fault::explain;
@@ -130,11 +131,13 @@ impl SqliteStore {
     pub(crate) fn listen(
         &self,
         generation: u32,
+        exits: &Exits,
         foreign_lock: Option<ForeignLock>,
         timeout: Duration,
     ) -> Result<bool, StoreError> {
         let wait_for_bell = |timeout| {
-            self.presence.wait(generation, timeout).map_err(|error| {
+            let woken = self.presence.wait(generation, exits, timeout);
+            woken.map_err(|error| {
                 StoreError::new(ErrorKind::Io, "waiting to be woken failed").because(error)
             })
         };

@@ -72,10 +72,8 @@ impl Records for SqliteStore {
         {
             return Ok(Waited::Changed);
         }
-        self.presence
-            .watch(watched.ahead.iter().copied())
-            .map_err(|error| self.no_liveness_lock(error))?;
-        Ok(if self.listen(generation, foreign_lock, timeout)? {
+        let exits = self.presence.watch(watched.ahead.iter().copied());
+        Ok(if self.listen(generation, &exits, foreign_lock, timeout)? {
             Waited::Changed
         } else {
             Waited::TimedOut
