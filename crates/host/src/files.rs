@@ -14,11 +14,13 @@
 //! | [`lock_watch`] | reports when a lock appears, changes or is removed |
 //! | [`options`] | the settings of such a store |
 //! | [`go_time`] | times as the other programs read them |
+//! | [`go_json`] | JSON as the other programs read it |
 //! | [`fault`] | I/O errors as store errors |
 
 pub mod atomic;
 pub mod beneath;
 pub mod fault;
+pub mod go_json;
 pub mod go_time;
 pub mod lock_watch;
 pub mod look;

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::json::{Json, Kind};
 use crate::node::NodeId;
+use tenure_host::files::go_json::{Json, Kind};
 
 /// Which versions of the tool apply a type of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

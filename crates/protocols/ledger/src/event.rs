@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::af::{self, KnownTo, fields};
 use crate::dialect::Dialect;
-use crate::json::{Json, Kind};
 use crate::replay::Replay;
+use tenure_host::files::go_json::{Json, Kind};
 use tenure_host::files::go_time;
 use tenure_host::files::protocol::digest;
 

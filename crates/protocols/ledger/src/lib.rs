@@ -28,7 +28,6 @@
 //! |---|---|
 //! | `dialect` | [`Dialect`]: names and events as documented, and as the `af` tool has them |
 //! | `event` | [`NewEvent`], [`RecordedEvent`] |
-//! | `json` | JSON as the `af` tool reads it |
 //! | `af` | the `af` tool's event types and its rules |
 //! | `admission` | which events may be appended to an `af` ledger |
 //! | `append` | writing events and batches; cleaning up after a crash |
@@ -77,7 +76,6 @@ pub mod claims;
 mod dialect;
 mod event;
 mod follow;
-mod json;
 mod lock;
 mod meta;
 mod node;

@@ -43,8 +43,8 @@ use tenure_core::Evidence;
 use crate::af::{self, AfProof, KnownTo, Unclaimable, fields};
 use crate::dialect::Dialect;
 use crate::event::RecordedEvent;
-use crate::json::Json;
 use crate::node::NodeId;
+use tenure_host::files::go_json::Json;
 use tenure_host::files::go_time;
 
 /// The form of the events about a claim.

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::EVERY;
-use crate::json::{Json, Kind, is_same_key};
+use tenure_host::files::go_json::{Json, Kind, is_same_key};
 use tenure_host::files::go_time;
 
 /// The fields of an object, in the order in which they are written.

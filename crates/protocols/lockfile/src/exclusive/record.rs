@@ -8,21 +8,16 @@
 //! counts, unknown keys are ignored, and `null` is the same as a missing key. A lock that the tool calls
 //! malformed is malformed here, too, and so never stale.
 
-use std::fmt;
-
 use jiff::Timestamp;
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize as Readable, Serialize};
+use serde::{Deserialize, Serialize};
 use tenure_core::{Binding, Clock, Epoch, Lease, LivenessId, Process, Token};
 use tenure_host::{HostClock, identity};
 
+use tenure_host::files::go_json::{Json, Kind, is_same_key};
 use tenure_host::files::go_time;
 
 /// The first second of the year 2. A time in the year 1 is Go's zero time and means "not given".
 const YEAR_TWO: i64 = -62_104_060_800;
-
-/// How deeply the protocol's own tool reads nested values.
-const DEEPEST: usize = 10_000;
 
 /// The contents of the lock file.
 ///
@@ -56,7 +51,7 @@ pub struct ExclusiveLock {
 }
 
 /// The fields that tenure adds, to identify the process even after its pid is reused.
-#[derive(Debug, Clone, PartialEq, Serialize, Readable)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenureFields {
     /// The fencing token, if a store granted the lock.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -170,17 +165,59 @@ impl ExclusiveLock {
     }
 
     pub(crate) fn parse_unchecked(bytes: &[u8]) -> Result<Self, LockError> {
-        let malformed = |what: String| Err(LockError::Malformed(what));
-        if depth(bytes) > DEEPEST {
-            return malformed("exceeded max depth".to_owned());
-        }
-        match serde_json::from_slice::<Read>(bytes) {
-            Ok(read) if read.times.iter().all(|time| stands_in(bytes, time)) => Ok(read.lock),
-            Ok(_) => malformed("started_at is written with escape sequences".to_owned()),
+        let json = Json::parse(bytes).map_err(|error| {
             // The document's words for an empty file and for one that is cut off.
-            Err(error) if error.is_eof() => malformed("unexpected EOF".to_owned()),
-            Err(error) => malformed(error.to_string()),
+            let what = error.is_end().then(|| "unexpected EOF".to_owned());
+            LockError::Malformed(what.unwrap_or_else(|| error.to_string()))
+        })?;
+        Self::of_json(json).map_err(LockError::Malformed)
+    }
+
+    fn of_json(json: Json<'_>) -> Result<Self, String> {
+        if json.kind() != Kind::Object {
+            return Err(format!("it is {}, not an object", json.kind().words()));
         }
+        let mut lock = Self {
+            holder: String::new(),
+            pid: 0,
+            hostname: String::new(),
+            started_at: None,
+            version: None,
+            tenure: None,
+        };
+        for (key, value) in json.members() {
+            let is = |name| is_same_key(&key, name);
+            let wrong = |wanted| format!("{key:?} is {}, not {wanted}", value.kind().words());
+            let text = || value.text().ok_or_else(|| wrong("a text"));
+            if value.kind() == Kind::Null {
+                // The same as a missing key.
+            } else if is("holder") {
+                lock.holder = text()?;
+            } else if is("pid") {
+                let pid = std::str::from_utf8(value.bytes()).ok();
+                let pid = pid.and_then(|pid| pid.parse().ok());
+                lock.pid = pid.ok_or_else(|| wrong("a whole number"))?;
+            } else if is("hostname") {
+                lock.hostname = text()?;
+            } else if is("started_at") {
+                // The protocol's own tool parses times without resolving escape sequences.
+                let written = value.raw_text().ok_or_else(|| wrong("a text"))?;
+                let at = go_time::parse(written).ok_or_else(|| {
+                    let text = String::from_utf8_lossy(written);
+                    format!("started_at {text:?} is not an RFC 3339 time")
+                })?;
+                let is_given = !(go_time::ZERO.as_second()..YEAR_TWO).contains(&at.as_second());
+                lock.started_at = is_given.then_some(at);
+            } else if is("version") {
+                lock.version = Some(text()?);
+            } else if is("tenure") {
+                // A later tenure may write other fields: that must not make the lock malformed. No tenure
+                // grants an absurd token: then it is another program's lock.
+                let fields = serde_json::from_str::<TenureFields>(&value.tidy()).ok();
+                lock.tenure = fields.filter(|fields| fields.token <= Some(Token::MAX));
+            }
+        }
+        Ok(lock)
     }
 
     /// The contents of the lock file.
@@ -202,103 +239,6 @@ impl ExclusiveLock {
             Some(lock) => Binding::LivenessLock { lock, process },
             None => Binding::Process { process },
         })
-    }
-}
-
-/// How deeply the arrays and objects of a JSON text are nested.
-fn depth(bytes: &[u8]) -> usize {
-    let (mut now, mut deepest) = (0_usize, 0);
-    let (mut in_string, mut escaped) = (false, false);
-    for byte in bytes {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => now += 1,
-            b'}' | b']' if !in_string => now = now.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(now);
-    }
-    deepest
-}
-
-/// Whether a string stands in a JSON text as it is. The protocol's own tool parses times without resolving
-/// escape sequences.
-fn stands_in(bytes: &[u8], text: &str) -> bool {
-    let quoted = format!("\"{text}\"");
-    bytes
-        .windows(quoted.len())
-        .any(|window| window == quoted.as_bytes())
-}
-
-/// A lock that was read, and the times in it as they are written.
-struct Read {
-    lock: ExclusiveLock,
-    times: Vec<String>,
-}
-
-impl<'de> Deserialize<'de> for Read {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(LockVisitor)
-    }
-}
-
-struct LockVisitor;
-
-impl<'de> Visitor<'de> for LockVisitor {
-    type Value = Read;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with holder, pid, hostname and started_at")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Read, M::Error> {
-        let mut times = Vec::new();
-        let mut lock = ExclusiveLock {
-            holder: String::new(),
-            pid: 0,
-            hostname: String::new(),
-            started_at: None,
-            version: None,
-            tenure: None,
-        };
-        while let Some(key) = map.next_key::<String>()? {
-            match key.to_lowercase().as_str() {
-                "holder" => set(&mut lock.holder, map.next_value()?),
-                "pid" => set(&mut lock.pid, map.next_value()?),
-                "hostname" => set(&mut lock.hostname, map.next_value()?),
-                "started_at" => {
-                    if let Some(text) = map.next_value::<Option<String>>()? {
-                        let at = go_time::parse(text.as_bytes()).ok_or_else(|| {
-                            M::Error::custom(format!("started_at {text:?} is not an RFC 3339 time"))
-                        })?;
-                        let is_given =
-                            !(go_time::ZERO.as_second()..YEAR_TWO).contains(&at.as_second());
-                        lock.started_at = is_given.then_some(at);
-                        times.push(text);
-                    }
-                }
-                "version" => set(&mut lock.version, map.next_value::<Option<_>>()?.map(Some)),
-                "tenure" => {
-                    // A later tenure may write other fields: that must not make the lock malformed. No tenure
-                    // grants an absurd token: then it is another program's lock.
-                    let value: serde_json::Value = map.next_value()?;
-                    let fields = serde_json::from_value::<TenureFields>(value).ok();
-                    lock.tenure = fields.filter(|fields| fields.token <= Some(Token::MAX));
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(Read { lock, times })
-    }
-}
-
-fn set<T>(field: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *field = value;
     }
 }
 

@@ -1,7 +1,7 @@
 //! JSON as Go's `encoding/json` reads it: [`Json`].
 //!
-//! The `af` tool is written in Go, and what it can read decides what a ledger may hold. Its reader
-//! differs from most others:
+//! The other programs of the protocols here are written in Go, and what they can read decides what a ledger or a
+//! lock file may hold. Their reader differs from most others:
 //!
 //! | input | how it is read |
 //! |---|---|
@@ -19,11 +19,21 @@ use std::fmt::{self, Write};
 /// How deep values may be nested.
 const MAX_DEPTH: usize = 10_000;
 
+/// What is wrong with bytes that end within a value.
+const TOO_SHORT: &str = "it ends too early";
+
 /// Why bytes are not JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SyntaxError {
+pub struct SyntaxError {
     what: &'static str,
     at: usize,
+}
+
+impl SyntaxError {
+    /// Whether the bytes end within the value.
+    pub fn is_end(&self) -> bool {
+        self.what == TOO_SHORT
+    }
 }
 
 impl fmt::Display for SyntaxError {
@@ -34,22 +44,28 @@ impl fmt::Display for SyntaxError {
 
 /// A valid JSON value, with no white space around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Json<'a>(&'a [u8]);
+pub struct Json<'a>(&'a [u8]);
 
 /// The kinds of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Bool,
+    /// A number.
     Number,
+    /// A string.
     Text,
+    /// An array.
     List,
+    /// An object.
     Object,
 }
 
 impl Kind {
     /// Its name, with an article.
-    pub(super) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Bool => "a truth value",
@@ -62,10 +78,11 @@ impl Kind {
 }
 
 impl<'a> Json<'a> {
-    pub(super) const NULL: Json<'static> = Json(b"null");
+    /// `null`.
+    pub const NULL: Json<'static> = Json(b"null");
 
     /// Checks that the bytes are one JSON value.
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, SyntaxError> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, SyntaxError> {
         let mut scanner = Scanner { bytes, at: 0 };
         scanner.skip_space();
         let start = scanner.at;
@@ -78,7 +95,8 @@ impl<'a> Json<'a> {
         Ok(Self(bytes.get(start..end).unwrap_or_default()))
     }
 
-    pub(super) fn kind(self) -> Kind {
+    /// Its kind.
+    pub fn kind(self) -> Kind {
         match self.0.first() {
             Some(b'{') => Kind::Object,
             Some(b'[') => Kind::List,
@@ -90,12 +108,12 @@ impl<'a> Json<'a> {
     }
 
     /// Its bytes.
-    pub(super) fn bytes(self) -> &'a [u8] {
+    pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
     /// The keys and values of an object, in order; nothing for any other value.
-    pub(super) fn members(self) -> impl Iterator<Item = (String, Json<'a>)> {
+    pub fn members(self) -> impl Iterator<Item = (String, Json<'a>)> {
         let mut parts = Parts::of(self, Kind::Object);
         std::iter::from_fn(move || {
             let key = parts.next()?;
@@ -104,13 +122,13 @@ impl<'a> Json<'a> {
     }
 
     /// The values of a list, in order; nothing for any other value.
-    pub(super) fn elements(self) -> impl Iterator<Item = Json<'a>> {
+    pub fn elements(self) -> impl Iterator<Item = Json<'a>> {
         let mut parts = Parts::of(self, Kind::List);
         std::iter::from_fn(move || parts.next())
     }
 
     /// The field that a path of keys leads to, if it is there and not `null`.
-    pub(super) fn field(self, path: &[&str]) -> Option<Json<'a>> {
+    pub fn field(self, path: &[&str]) -> Option<Json<'a>> {
         let [key, rest @ ..] = path else {
             return (self.kind() != Kind::Null).then_some(self);
         };
@@ -119,12 +137,12 @@ impl<'a> Json<'a> {
     }
 
     /// The text of a string.
-    pub(super) fn text(self) -> Option<String> {
+    pub fn text(self) -> Option<String> {
         (self.kind() == Kind::Text).then(|| self.decoded())
     }
 
     /// What is between the quotes of a string, as it is written.
-    pub(super) fn raw_text(self) -> Option<&'a [u8]> {
+    pub fn raw_text(self) -> Option<&'a [u8]> {
         self.0.strip_prefix(b"\"")?.strip_suffix(b"\"")
     }
 
@@ -142,7 +160,7 @@ impl<'a> Json<'a> {
 
     /// The same value without white space, in valid UTF-8 and with no half of a surrogate pair, for
     /// readers that are stricter than Go's.
-    pub(super) fn tidy(self) -> String {
+    pub fn tidy(self) -> String {
         let mut out = String::with_capacity(self.0.len());
         self.rewrite(&mut out, |out, c| out.push(c));
         out
@@ -150,7 +168,7 @@ impl<'a> Json<'a> {
 
     /// The same value as Go's encoder writes it: without white space, and with `<`, `>`, `&` and two
     /// line separators escaped. Numbers, escapes and the order of keys stay as they are.
-    pub(super) fn compact(self) -> String {
+    pub fn compact(self) -> String {
         let mut out = String::with_capacity(self.0.len());
         self.rewrite(&mut out, |out, c| match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
@@ -191,7 +209,7 @@ impl<'a> Json<'a> {
 }
 
 /// Whether Go takes two keys for the same field.
-pub(super) fn is_same_key(a: &str, b: &str) -> bool {
+pub fn is_same_key(a: &str, b: &str) -> bool {
     let fold = |c: char| match c {
         'ſ' => 's',
         '\u{212a}' => 'k',
@@ -317,7 +335,9 @@ impl Scanner<'_> {
         self.bytes.get(self.at).copied()
     }
 
+    /// What is wrong here: the end, or this.
     fn error(&self, what: &'static str) -> SyntaxError {
+        let what = self.peek().map_or(TOO_SHORT, |_| what);
         SyntaxError { what, at: self.at }
     }
 
@@ -372,8 +392,7 @@ impl Scanner<'_> {
                 Some(b't') => self.word(b"true")?,
                 Some(b'f') => self.word(b"false")?,
                 Some(b'n') => self.word(b"null")?,
-                Some(_) => return Err(self.error("a value is expected")),
-                None => return Err(self.error("it ends too early")),
+                _ => return Err(self.error("a value is expected")),
             }
             while is_complete {
                 let Some(around) = open.last() else {
@@ -394,8 +413,7 @@ impl Scanner<'_> {
                         self.at += 1;
                         open.pop();
                     }
-                    (Some(_), _) => return Err(self.error("a comma or an end is expected")),
-                    (None, _) => return Err(self.error("it ends too early")),
+                    _ => return Err(self.error("a comma or an end is expected")),
                 }
             }
         }
@@ -439,9 +457,8 @@ impl Scanner<'_> {
                         _ => return Err(self.error("it is not an escape")),
                     }
                 }
-                Some(0..=0x1f) => return Err(self.error("a control character must be escaped")),
-                Some(_) => self.at += 1,
-                None => return Err(self.error("it ends too early")),
+                Some(0x20..) => self.at += 1,
+                _ => return Err(self.error("a control character must be escaped")),
             }
         }
     }
@@ -483,6 +500,9 @@ impl Scanner<'_> {
     fn word(&mut self, word: &[u8]) -> Result<(), SyntaxError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if !rest.starts_with(word) {
+            if word.starts_with(rest) {
+                self.at = self.bytes.len();
+            }
             return Err(self.error("a value is expected"));
         }
         self.at += word.len();
