@@ -376,10 +376,7 @@ impl Command {
             Self::Store(Store::Check { .. }) => ("store", Some("check")),
             Self::Store(Store::Repair(_)) => ("store", Some("repair")),
             Self::Store(Store::Copy(_)) => ("store", Some("copy")),
-            Self::Hook(hook) => (
-                "hook",
-                Some(tenure_files::agents::tool::Tool::from(hook.tool).name()),
-            ),
+            Self::Hook(hook) => ("hook", Some(hook.tool.name())),
             Self::Setup(setup) => ("setup", Some(setup.what.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),

@@ -5,13 +5,13 @@
 //! | [`tool`] | the agents, the files that configure their hooks, and the hooks that tenure adds |
 //! | [`event`] | what an agent tells a hook on standard input |
 //! | [`patch`] | the files that a patch of Codex names |
+//! | [`session`] | what a hook decides: which files are reserved, renewed and given back, and which edits are refused |
+//! | `files` | the files of the work tree that an agent edits |
 //! | [`reply`] | what a hook answers, in the form that the agent passes on to its model |
-//!
-//! # Limitations
-//!
-//! Everything here is pure: it opens no file, knows no store and no clock.
 
 pub mod event;
+mod files;
 pub mod patch;
 pub mod reply;
+pub mod session;
 pub mod tool;

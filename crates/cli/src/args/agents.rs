@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tenure::text::duration;
 use tenure_files::agents::tool::Tool;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Hook {
     /// The agent that calls it
-    #[arg(value_name = "AGENT")]
-    pub(crate) tool: Agent,
+    #[arg(value_name = "AGENT", value_parser = named(Tool::ALL.map(Tool::name), Tool::named))]
+    pub(crate) tool: Tool,
     /// How long a reservation lasts unless the session goes on working [default: 10m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
@@ -31,30 +31,18 @@ tenure itself fails, the agent goes on, unless guard.strict is set.
 Exit codes: 0 answered, 1 tenure failed and the agent goes on, 2 refused
 (cursor; the others refuse with the JSON that is printed).";
 
-/// The agents that have hooks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Agent {
-    ClaudeCode,
-    Cursor,
-    Codex,
-    Gemini,
-}
-
-impl From<Agent> for Tool {
-    fn from(agent: Agent) -> Self {
-        match agent {
-            Agent::ClaudeCode => Self::ClaudeCode,
-            Agent::Cursor => Self::Cursor,
-            Agent::Codex => Self::Codex,
-            Agent::Gemini => Self::Gemini,
-        }
-    }
+/// Accepts these names, and what each of them means.
+fn named<T: Clone + Send + Sync + 'static>(
+    names: impl IntoIterator<Item = &'static str>,
+    meaning: fn(&str) -> Option<T>,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names).try_map(move |name| meaning(&name).ok_or("no such name"))
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Setup {
     /// The agent; git for the hooks of tenure guard; agents-md for a section in AGENTS.md
-    #[arg(value_name = "WHAT")]
+    #[arg(value_name = "WHAT", value_parser = named(SetupTarget::names(), SetupTarget::named))]
     pub(crate) what: SetupTarget,
     /// Take away what setup added, and nothing else
     #[arg(long)]
@@ -87,33 +75,32 @@ Exit codes: 0 done, or nothing to do; 2 the file can't be understood; 5 not
 confirmed: without a terminal, --yes is needed.";
 
 /// What can be set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetupTarget {
-    ClaudeCode,
-    Cursor,
-    Codex,
-    Gemini,
+    Agent(Tool),
     Git,
     AgentsMd,
 }
 
 impl SetupTarget {
-    /// The agent whose hooks are configured.
-    pub(crate) fn tool(self) -> Option<Tool> {
-        match self {
-            Self::ClaudeCode => Some(Tool::ClaudeCode),
-            Self::Cursor => Some(Tool::Cursor),
-            Self::Codex => Some(Tool::Codex),
-            Self::Gemini => Some(Tool::Gemini),
-            Self::Git | Self::AgentsMd => None,
-        }
+    fn all() -> impl Iterator<Item = Self> {
+        let agents = Tool::ALL.into_iter().map(Self::Agent);
+        agents.chain([Self::Git, Self::AgentsMd])
+    }
+
+    fn names() -> impl Iterator<Item = &'static str> {
+        Self::all().map(Self::name)
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::all().find(|target| target.name() == name)
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Agent(tool) => tool.name(),
             Self::Git => "git",
             Self::AgentsMd => "agents-md",
-            agent => agent.tool().map_or("", Tool::name),
         }
     }
 }

@@ -8,7 +8,7 @@
 mod hook;
 mod refusal;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tenure::Config;
 use tenure::text::plural;
@@ -16,6 +16,7 @@ use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
 use tenure_files::guard::here;
 use tenure_files::guard::hooks::{self, HookError, Status};
 use tenure_files::guard::records::{How, Record, Records};
+use tenure_files::setup::target::shown;
 use tenure_git::GitError;
 
 use crate::answer::{Answer, Failure, remark};
@@ -57,22 +58,17 @@ fn install(global: &Global) -> Result<Answer, Failure> {
     let program = std::env::current_exe()?;
     let (status, changed) = hooks::install(&start, &program, config.guard.strict)?;
     let records = Records::of(&start, context::find_project()?.as_ref())?;
-    let known = records.read()?;
-    let tips = tenure_files::guard::touched::tips(&here(&start))?;
-    let at = tenure.clock().now().wall;
-    let new = tips.into_iter().filter(|commit| !known.has(commit));
-    let new: Vec<Record> = new.map(|commit| Record::before(commit, at)).collect();
-    records.append(&new)?;
+    records.begin(&here(&start), tenure.clock().now().wall)?;
     let mut text = if changed {
-        format!("Installed {}.", described(&start, &status))
+        format!("Installed {}.", described(&status))
     } else {
         format!(
             "Installed already: {}; nothing was changed.",
-            described(&start, &status)
+            described(&status)
         )
     };
     if let Some(others) = &status.runs_also {
-        let others = near(&start, others);
+        let others = shown(others).display();
         text = format!("{text}\nThe hooks in {others} are left as they are, and run as before.");
     }
     Ok(answer(global, json(&config, &status, changed, &[]), text))
@@ -110,7 +106,7 @@ fn status(global: &Global) -> Result<Answer, Failure> {
     }
     let bypasses = records.read()?.bypasses()?;
     let mut lines = vec![if status.is_complete() {
-        format!("Installed: {}.", described(&start, &status))
+        format!("Installed: {}.", described(&status))
     } else if status.is_installed() {
         let missing = status.hooks.iter().filter(|(_, path)| path.is_none());
         let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
@@ -122,7 +118,10 @@ fn status(global: &Global) -> Result<Answer, Failure> {
         "Not installed; install it with: tenure guard install".to_owned()
     }];
     if let Some(others) = &status.runs_also {
-        lines.push(format!("The hooks in {} run, too.", near(&start, others)));
+        lines.push(format!(
+            "The hooks in {} run, too.",
+            shown(others).display()
+        ));
     }
     let on = |on: bool| if on { "on" } else { "off" };
     lines.push(format!(
@@ -176,37 +175,30 @@ fn answer(global: &Global, data: GuardJson, text: impl Into<String>) -> Answer {
 }
 
 /// The hooks and their folder.
-fn described(start: &Path, status: &Status) -> String {
+fn described(status: &Status) -> String {
     let names: Vec<&str> = status.hooks.iter().map(|(name, _)| *name).collect();
-    format!("{} in {}", names.join(", "), near(start, &status.folder))
-}
-
-/// A path as it is seen from a folder.
-fn near(start: &Path, path: &Path) -> String {
-    let start = start
-        .canonicalize()
-        .unwrap_or_else(|_| PathBuf::from(start));
-    path.strip_prefix(&start)
-        .unwrap_or(path)
-        .display()
-        .to_string()
+    format!(
+        "{} in {}",
+        names.join(", "),
+        shown(&status.folder).display()
+    )
 }
 
 fn json(config: &Config, status: &Status, changed: bool, bypasses: &[Record]) -> GuardJson {
-    let shown = |path: &Path| path.display().to_string();
+    let text = |path: &Path| path.display().to_string();
     GuardJson {
         installed: status.is_complete(),
         changed,
-        folder: shown(&status.folder),
+        folder: text(&status.folder),
         hooks: status
             .hooks
             .iter()
             .map(|(name, path)| GuardHookJson {
                 name: (*name).to_owned(),
-                path: path.as_deref().map(shown),
+                path: path.as_deref().map(text),
             })
             .collect(),
-        runs_also: status.runs_also.as_deref().map(shown),
+        runs_also: status.runs_also.as_deref().map(text),
         strict: config.guard.strict,
         require: config.guard.require,
         bypasses: bypasses

@@ -141,8 +141,9 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
     if number == 0 {
         let text = match targets.as_slice() {
             _ if global.quiet => String::new(),
-            [target] => format!("{} is yours to write", target.name()),
-            many => format!("all {} paths are yours to write", many.len()),
+            [target] if is_own(target) => format!("you have reserved {}", target.name()),
+            [target] => format!("{} is free: nobody has reserved it", target.name()),
+            many => format!("all {} paths are free, or reserved by you", many.len()),
         };
         return Ok(Answer::new(data, text));
     }

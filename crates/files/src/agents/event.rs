@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::patch;
-use super::tool::Tool;
+use super::tool::{AFTER_FILE_EDIT, Tool};
 
 /// Why an input is no event.
 #[derive(Debug, thiserror::Error)]
@@ -92,44 +92,35 @@ impl Event {
     pub fn parse(tool: Tool, input: &[u8]) -> Result<Self, BadEvent> {
         let input: Sent = serde_json::from_slice(input)?;
         let name = input.hook_event_name.ok_or(BadEvent::NoName)?;
-        let (session, field) = match tool {
-            Tool::Cursor => (
-                input.conversation_id.or(input.session_id),
-                "conversation_id",
-            ),
-            Tool::ClaudeCode | Tool::Codex | Tool::Gemini => (input.session_id, "session_id"),
-        };
+        let facts = tool.facts();
+        let other = input.conversation_id.filter(|_| tool == Tool::Cursor);
+        let session = other.or(input.session_id);
         let session = session
             .filter(|session| !session.is_empty())
-            .ok_or(BadEvent::NoSession(field))?;
+            .ok_or(BadEvent::NoSession(facts.session))?;
         let edit = || edited(tool, input.tool_name.as_deref(), input.tool_input.as_ref());
-        let what = match (tool, name.as_str()) {
-            (_, name) if name == before_tool(tool) => match edit() {
+        let what = match name.as_str() {
+            name if name == facts.before => match edit() {
                 None => What::Work,
                 Some(files) if files.is_empty() => {
                     return Err(BadEvent::NoFile(input.tool_name.unwrap_or_default()));
                 }
                 Some(files) => What::BeforeEdit(files),
             },
-            (Tool::ClaudeCode | Tool::Codex, "PostToolUse")
-            | (Tool::Gemini, "AfterTool")
-            | (Tool::Cursor, "postToolUse") => match edit() {
+            name if name == facts.after => match edit() {
                 Some(files) if !files.is_empty() => What::AfterEdit(files),
                 _ => What::Work,
             },
-            (Tool::Cursor, "afterFileEdit") => match input.file_path {
+            AFTER_FILE_EDIT if tool == Tool::Cursor => match input.file_path {
                 Some(file) => What::AfterEdit(vec![file]),
                 None => What::Work,
             },
             // Its sub-agents go on.
-            (Tool::ClaudeCode, "Stop") if input.background_tasks.iter().any(Task::is_agent) => {
+            name if name == facts.turn_end && input.background_tasks.iter().any(Task::is_agent) => {
                 What::Work
             }
-            (Tool::ClaudeCode | Tool::Codex, "Stop")
-            | (Tool::Gemini, "AfterAgent")
-            | (Tool::Cursor, "stop") => What::TurnEnd,
-            (Tool::ClaudeCode | Tool::Codex | Tool::Gemini, "SessionEnd")
-            | (Tool::Cursor, "sessionEnd") => What::SessionEnd,
+            name if name == facts.turn_end => What::TurnEnd,
+            name if name == facts.session_end => What::SessionEnd,
             _ => What::Work,
         };
         Ok(Self {
@@ -147,7 +138,7 @@ impl Event {
         let input: Value = serde_json::from_slice(input).unwrap_or_default();
         let text = |name: &str| input.get(name).and_then(Value::as_str);
         let name = text("hook_event_name");
-        let is_before = name.is_none_or(|name| before_tool(tool) == name);
+        let is_before = name.is_none_or(|name| tool.facts().before == name);
         let files = edited(tool, text("tool_name"), input.get("tool_input"));
         let may_be_edit = is_before && (files.is_some() || text("tool_name").is_none());
         Self {
@@ -163,43 +154,14 @@ impl Event {
     }
 }
 
-/// The event before a tool runs, which can be prevented.
-fn before_tool(tool: Tool) -> &'static str {
-    match tool {
-        Tool::ClaudeCode | Tool::Codex => "PreToolUse",
-        Tool::Gemini => "BeforeTool",
-        Tool::Cursor => "preToolUse",
-    }
-}
-
-/// The tools of an agent that write files.
-fn edits(tool: Tool) -> &'static [&'static str] {
-    match tool {
-        Tool::ClaudeCode => &["Edit", "MultiEdit", "Write", "NotebookEdit"],
-        Tool::Codex => &["apply_patch", "Edit", "Write"],
-        Tool::Gemini => &["write_file", "replace"],
-        Tool::Cursor => &[
-            "Write",
-            "StrReplace",
-            "Edit",
-            "MultiEdit",
-            "ApplyPatch",
-            "Delete",
-            "EditNotebook",
-            "NotebookEdit",
-        ],
-    }
-}
-
 /// The files that a call of a tool writes; `None` if that tool writes none.
 fn edited(tool: Tool, name: Option<&str>, input: Option<&Value>) -> Option<Vec<PathBuf>> {
     let is_edit = match name {
-        Some(name) => edits(tool).contains(&name),
+        Some(name) => tool.facts().edits.contains(&name),
         // Some versions of Cursor leave the name out. Its hook is called for edits only.
         None => tool == Tool::Cursor,
     };
-    // Codex takes a patch out of a shell command and applies it with its own tool, without another event.
-    let may_be_patch = tool == Tool::Codex && name == Some("Bash");
+    let may_be_patch = name.is_some() && name == tool.facts().patching_shell;
     if !is_edit && !may_be_patch {
         return None;
     }

@@ -21,16 +21,12 @@ impl Reply {
     /// The agent goes on. `note` is for its model, where the agent passes it on.
     pub fn go_on(tool: Tool, name: &str, what: &What, note: Option<&str>) -> Self {
         let is_before = matches!(what, What::BeforeEdit(_));
-        let after = matches!(
-            (name, what),
-            (
-                "PostToolUse" | "AfterTool" | "postToolUse",
-                What::AfterEdit(_) | What::Work
-            )
-        );
+        let after = name == tool.facts().after && matches!(what, What::AfterEdit(_) | What::Work);
         let out = match (tool, note) {
             // Cursor takes an empty answer to this event for a refusal.
-            (Tool::Cursor, _) if name == "preToolUse" => Some(json!({ "permission": "allow" })),
+            (Tool::Cursor, _) if name == tool.facts().before => {
+                Some(json!({ "permission": "allow" }))
+            }
             (Tool::Cursor, Some(note)) if after => Some(json!({ "additional_context": note })),
             (Tool::ClaudeCode | Tool::Codex, Some(note)) if after || is_before => Some(json!({
                 "hookSpecificOutput": { "hookEventName": name, "additionalContext": note }

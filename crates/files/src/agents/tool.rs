@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 /// How long an agent lets the hook run, in seconds. The hook's own limit is shorter.
 const TIMEOUT: u64 = 10;
 
+/// Another event of Cursor, after an edit.
+pub(crate) const AFTER_FILE_EDIT: &str = "afterFileEdit";
+
 /// A coding agent whose hooks call `tenure hook`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
@@ -25,71 +28,148 @@ pub enum Tool {
     Gemini,
 }
 
+/// What is known of an agent.
+pub(crate) struct Facts {
+    name: &'static str,
+    title: &'static str,
+    folder: &'static str,
+    file: &'static str,
+    folder_variable: Option<&'static str>,
+    afterwards: &'static str,
+    /// The events: before and after a tool, at the end of a turn and of the session.
+    pub(crate) before: &'static str,
+    pub(crate) after: &'static str,
+    pub(crate) turn_end: &'static str,
+    pub(crate) session_end: &'static str,
+    /// The tools that edit files.
+    pub(crate) edits: &'static [&'static str],
+    /// The tool for shell commands, if it takes patches out of them and applies them without another event.
+    pub(crate) patching_shell: Option<&'static str>,
+    /// The field with the session's id.
+    pub(crate) session: &'static str,
+    /// The unit of its time limits: how many are a second.
+    second: u64,
+    /// How long it lets the hook for the end of the session run, in seconds.
+    session_end_timeout: u64,
+}
+
+const CLAUDE_CODE: Facts = Facts {
+    name: "claude-code",
+    title: "Claude Code",
+    folder: ".claude",
+    file: "settings.json",
+    folder_variable: Some("CLAUDE_CONFIG_DIR"),
+    afterwards: "Sessions that are open already read it when they start again.",
+    before: "PreToolUse",
+    after: "PostToolUse",
+    turn_end: "Stop",
+    session_end: "SessionEnd",
+    edits: &["Edit", "MultiEdit", "Write", "NotebookEdit"],
+    patching_shell: None,
+    session: "session_id",
+    second: 1,
+    session_end_timeout: TIMEOUT,
+};
+
+const CODEX: Facts = Facts {
+    name: "codex",
+    title: "Codex",
+    folder: ".codex",
+    file: "hooks.json",
+    folder_variable: Some("CODEX_HOME"),
+    afterwards: "Codex runs a new hook only after you have trusted it: open /hooks in Codex.",
+    edits: &["apply_patch", "Edit", "Write"],
+    patching_shell: Some("Bash"),
+    // It allows no more for this event.
+    session_end_timeout: 3,
+    ..CLAUDE_CODE
+};
+
+const GEMINI: Facts = Facts {
+    name: "gemini",
+    title: "Gemini CLI",
+    folder: ".gemini",
+    folder_variable: None,
+    afterwards: "Gemini CLI runs the hooks of a project only in a folder that you trust.",
+    before: "BeforeTool",
+    after: "AfterTool",
+    turn_end: "AfterAgent",
+    edits: &["write_file", "replace"],
+    second: 1000,
+    ..CLAUDE_CODE
+};
+
+const CURSOR: Facts = Facts {
+    name: "cursor",
+    title: "Cursor",
+    folder: ".cursor",
+    file: "hooks.json",
+    folder_variable: None,
+    afterwards: "Cursor runs the hooks of a project only in a workspace that you trust.",
+    before: "preToolUse",
+    after: "postToolUse",
+    turn_end: "stop",
+    session_end: "sessionEnd",
+    edits: &[
+        "Write",
+        "StrReplace",
+        "Edit",
+        "MultiEdit",
+        "ApplyPatch",
+        "Delete",
+        "EditNotebook",
+        "NotebookEdit",
+    ],
+    session: "conversation_id",
+    ..CLAUDE_CODE
+};
+
 impl Tool {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::ClaudeCode, Self::Cursor, Self::Codex, Self::Gemini];
 
+    pub(crate) fn facts(self) -> &'static Facts {
+        match self {
+            Self::ClaudeCode => &CLAUDE_CODE,
+            Self::Cursor => &CURSOR,
+            Self::Codex => &CODEX,
+            Self::Gemini => &GEMINI,
+        }
+    }
+
     /// The word for it on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::ClaudeCode => "claude-code",
-            Self::Cursor => "cursor",
-            Self::Codex => "codex",
-            Self::Gemini => "gemini",
-        }
+        self.facts().name
+    }
+
+    /// The agent with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
     /// What people call it.
     pub fn title(self) -> &'static str {
-        match self {
-            Self::ClaudeCode => "Claude Code",
-            Self::Cursor => "Cursor",
-            Self::Codex => "Codex",
-            Self::Gemini => "Gemini CLI",
-        }
+        self.facts().title
     }
 
     /// The folder of its configuration, in a repository and in the user's home.
     pub fn folder(self) -> &'static str {
-        match self {
-            Self::ClaudeCode => ".claude",
-            Self::Cursor => ".cursor",
-            Self::Codex => ".codex",
-            Self::Gemini => ".gemini",
-        }
+        self.facts().folder
     }
 
     /// The file with its hooks, in that folder.
     pub fn file(self) -> &'static str {
-        match self {
-            Self::ClaudeCode | Self::Gemini => "settings.json",
-            Self::Cursor | Self::Codex => "hooks.json",
-        }
+        self.facts().file
     }
 
     /// The environment variable that names the user's folder instead of the one in the home.
     pub fn folder_variable(self) -> Option<&'static str> {
-        match self {
-            Self::ClaudeCode => Some("CLAUDE_CONFIG_DIR"),
-            Self::Codex => Some("CODEX_HOME"),
-            Self::Cursor | Self::Gemini => None,
-        }
+        self.facts().folder_variable
     }
 
     /// What is still to be done by hand after the hooks were added.
     pub fn afterwards(self) -> &'static str {
-        match self {
-            Self::ClaudeCode => "Sessions that are open already read it when they start again.",
-            Self::Cursor => {
-                "Cursor runs the hooks of a project only in a workspace that you trust."
-            }
-            Self::Codex => {
-                "Codex runs a new hook only after you have trusted it: open /hooks in Codex."
-            }
-            Self::Gemini => {
-                "Gemini CLI runs the hooks of a project only in a folder that you trust."
-            }
-        }
+        self.facts().afterwards
     }
 
     /// The command of the hooks.
@@ -109,61 +189,32 @@ impl Tool {
 
     /// The events and, for each, the entry that tenure adds.
     pub(crate) fn entries(self) -> Vec<(&'static str, Value)> {
-        let command = self.command();
-        // The documented shape of Claude Code, which Codex and Gemini CLI have taken over.
-        let group = |matcher: Option<&str>, timeout: u64| {
-            let hook = json!({ "type": "command", "command": command, "timeout": timeout });
-            match matcher {
-                Some(matcher) => json!({ "matcher": matcher, "hooks": [hook] }),
-                None => json!({ "hooks": [hook] }),
-            }
-        };
-        match self {
-            Self::ClaudeCode => vec![
-                (
-                    "PreToolUse",
-                    group(Some("Edit|MultiEdit|Write|NotebookEdit"), TIMEOUT),
-                ),
-                ("PostToolUse", group(Some("*"), TIMEOUT)),
-                ("Stop", group(None, TIMEOUT)),
-                ("SessionEnd", group(None, TIMEOUT)),
-            ],
-            Self::Codex => vec![
-                (
-                    "PreToolUse",
-                    group(Some("apply_patch|Edit|Write|Bash"), TIMEOUT),
-                ),
-                ("PostToolUse", group(Some("*"), TIMEOUT)),
-                ("Stop", group(None, TIMEOUT)),
-                // Codex allows no more for this event.
-                ("SessionEnd", group(None, 3)),
-            ],
-            // Milliseconds.
-            Self::Gemini => vec![
-                (
-                    "BeforeTool",
-                    group(Some("write_file|replace"), 1000 * TIMEOUT),
-                ),
-                ("AfterTool", group(Some("*"), 1000 * TIMEOUT)),
-                ("AfterAgent", group(None, 1000 * TIMEOUT)),
-                ("SessionEnd", group(None, 1000 * TIMEOUT)),
-            ],
-            Self::Cursor => {
-                let hook = json!({ "command": command, "timeout": TIMEOUT });
-                let before = json!({
-                    "command": command,
-                    "matcher": "Write|StrReplace|Edit|MultiEdit|ApplyPatch|Delete|EditNotebook|NotebookEdit",
-                    "timeout": TIMEOUT,
-                });
-                vec![
-                    ("preToolUse", before),
-                    ("postToolUse", hook.clone()),
-                    ("afterFileEdit", hook.clone()),
-                    ("stop", hook.clone()),
-                    ("sessionEnd", hook),
-                ]
-            }
+        let (command, facts) = (self.command(), self.facts());
+        let edits = facts.edits.iter().chain(&facts.patching_shell);
+        let edits = edits.copied().collect::<Vec<_>>().join("|");
+        if self == Self::Cursor {
+            let hook = json!({ "command": command, "timeout": TIMEOUT });
+            let before = json!({ "command": command, "matcher": edits, "timeout": TIMEOUT });
+            return vec![
+                (facts.before, before),
+                (facts.after, hook.clone()),
+                (AFTER_FILE_EDIT, hook.clone()),
+                (facts.turn_end, hook.clone()),
+                (facts.session_end, hook),
+            ];
         }
+        // The documented shape of Claude Code, which Codex and Gemini CLI have taken over.
+        let hook = |timeout: u64| json!([{ "type": "command", "command": command, "timeout": facts.second * timeout }]);
+        let matching = |matcher: &str| json!({ "matcher": matcher, "hooks": hook(TIMEOUT) });
+        vec![
+            (facts.before, matching(&edits)),
+            (facts.after, matching("*")),
+            (facts.turn_end, json!({ "hooks": hook(TIMEOUT) })),
+            (
+                facts.session_end,
+                json!({ "hooks": hook(facts.session_end_timeout) }),
+            ),
+        ]
     }
 
     /// A file with these hooks and nothing else.

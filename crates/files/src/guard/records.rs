@@ -22,9 +22,10 @@ use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::permissions::open_or_create;
 use tenure_host::files::{atomic, look};
 
-use super::here;
+use super::{here, touched};
+use crate::Error;
 use tenure::Project;
-use tenure_git::GitError;
+use tenure_git::{Git, GitError};
 
 /// The size at which a new file is begun.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -193,8 +194,17 @@ impl Records {
         })
     }
 
+    /// Records the newest commits of a repository in which the guard is being installed: they were there before it.
+    pub fn begin(&self, git: &Git, at: Timestamp) -> Result<(), Error> {
+        let known = self.read()?;
+        let new = touched::tips(git)?.into_iter();
+        let new = new.filter(|commit| !known.has(commit));
+        let new: Vec<Record> = new.map(|commit| Record::before(commit, at)).collect();
+        Ok(self.append(&new)?)
+    }
+
     /// Adds records.
-    pub fn append(&self, records: &[Record]) -> io::Result<()> {
+    pub(super) fn append(&self, records: &[Record]) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
         }

@@ -6,13 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenure::Project;
 use tenure::files::{BadPath, PathPattern, WorkTree};
-use tenure::wire::ErrorCode;
 use tenure_git::folder::{self, Entry};
 use tenure_git::{Environment, Git};
 use tenure_host::files::look;
 
-use crate::answer::Failure;
-use crate::words;
+use crate::Error;
 
 /// The kernel's clock for files is late by at most one tick.
 const COARSE: Duration = Duration::from_millis(20);
@@ -27,7 +25,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn find(folder: &Path, project: &Project) -> Result<Option<Self>, Failure> {
+    pub(super) fn find(folder: &Path, project: &Project) -> Result<Option<Self>, Error> {
         let tree = WorkTree::find(folder, Some(project))?;
         Ok(tree.map(|tree| Self {
             at_top: folder
@@ -45,14 +43,14 @@ impl Files {
     }
 
     /// What a file is called in reservations; `None` if it is outside of the repository, or git's own.
-    pub(super) fn path(&self, file: &Path) -> Result<Option<String>, Failure> {
+    pub(super) fn path(&self, file: &Path) -> Result<Option<String>, Error> {
         match self.tree.path(file) {
             Ok(path) => {
                 let is_ours = path.is_empty() || path == ".git" || path.starts_with(".git/");
                 Ok(Some(path).filter(|_| !is_ours))
             }
             Err(BadPath::Outside { .. }) => Ok(None),
-            Err(error) => Err(Failure::new(ErrorCode::Io, error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -67,13 +65,13 @@ impl Files {
         let pattern = PathPattern::escaped(path);
         let root = self.tree.root();
         match root.to_str().filter(|_| !self.at_top && !is_at_top) {
-            Some(root) => words::quoted(&format!("{root}/{pattern}")),
-            None => words::quoted(&pattern),
+            Some(root) => format!("{root}/{pattern}"),
+            None => pattern,
         }
     }
 
     /// When a file was written last.
-    pub(super) fn written(&self, path: &str) -> Result<Option<Timestamp>, Failure> {
+    pub(super) fn written(&self, path: &str) -> Result<Option<Timestamp>, Error> {
         Ok(match look::at(&self.tree.root().join(path))? {
             Some(file) => Timestamp::try_from(file.modified()?).ok(),
             None => None,

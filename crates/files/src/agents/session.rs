@@ -1,0 +1,475 @@
+//! What a hook decides for the session of a coding agent: [`Hook::answer`].
+//!
+//! 1. It never waits: an edit is allowed or refused at once.
+//! 2. It opens one store, and only if the agent works in a project.
+//!
+//! | event | what it does |
+//! |---|---|
+//! | before an edit | reserves the file for the session, or refuses the edit |
+//! | after an edit, or any other tool | renews what the session edits, and gives back what is committed or quiet |
+//! | end of a turn | gives back what the hook reserved |
+//! | end of the session | gives back every path of the session |
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tenure::config::Release;
+use tenure::files::{PathPattern, PathSet, Reservations};
+use tenure::store::{Event as Request, HolderId, Lease, Moment, call_deadline, requests};
+use tenure::who::{self, Sessions};
+use tenure::{Acquired, Busy, Config, Project, StoreUrl, Tenure};
+use tenure_host::files::look;
+
+use super::event::{Event, What};
+use super::files::Files;
+use super::tool::Tool;
+use crate::Error;
+use crate::guard::hooks;
+
+/// A hook, as its command line and its environment describe it.
+#[derive(Debug, Clone)]
+pub struct Hook<'a> {
+    /// The agent.
+    pub tool: Tool,
+    /// The name of the holder, if one was given.
+    pub name: Option<&'a str>,
+    /// The store that was chosen instead of the project's own.
+    pub store: Option<&'a StoreUrl>,
+    /// The user's home folder.
+    pub home: Option<&'a Path>,
+    /// How long a reservation lasts unless the session goes on working.
+    pub ttl: Duration,
+}
+
+/// What a hook decides.
+#[derive(Debug)]
+#[must_use]
+pub enum Outcome {
+    /// The agent may go on, and its model should read these notes.
+    GoOn(Vec<Note>),
+    /// The edit must not happen.
+    Refused(Refusal),
+}
+
+/// Something for the model to read.
+#[derive(Debug)]
+pub enum Note {
+    /// It has edited a file that it must not edit.
+    TooLate(Refusal),
+    /// Other holders ask for what the session has.
+    Asked {
+        /// The session.
+        place: Place,
+        /// Each request.
+        requests: Vec<Request>,
+        /// The session's reservations.
+        leases: Vec<Lease>,
+    },
+}
+
+/// Why a file must not be edited.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The session.
+    pub place: Place,
+    /// The file, as reservations name it.
+    pub file: String,
+    /// The file, as the agent names it in a command that reserves it.
+    pub typed: String,
+    /// Who has it.
+    pub busy: Box<Busy>,
+    /// When that was so.
+    pub now: Moment,
+}
+
+/// How an agent calls tenure for a project.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The session.
+    pub holder: HolderId,
+    /// The top of the work tree, if the agent works in a folder that belongs to another project.
+    pub elsewhere: Option<PathBuf>,
+}
+
+impl<'a> Hook<'a> {
+    /// Answers for every project that the event is about. An edit that one of them refuses reserves nothing in the others.
+    pub fn answer(&self, sessions: &[Session<'_>], event: &Event) -> Result<Outcome, Error> {
+        let mut notes = Vec::new();
+        let mut reserved: Vec<(Tenure, Vec<Lease>)> = Vec::new();
+        let undo = |reserved: &[(Tenure, Vec<Lease>)]| {
+            let mut each = reserved.iter();
+            each.try_for_each(|(tenure, leases)| give_back(tenure, leases))
+        };
+        for session in sessions {
+            match session.answer(event) {
+                Ok(Said::Note(note)) => notes.extend(note),
+                Ok(Said::Reserved(tenure, leases)) => reserved.push((tenure, leases)),
+                Ok(Said::Refused(refusal)) => {
+                    undo(&reserved)?;
+                    return Ok(Outcome::Refused(refusal));
+                }
+                Err(error) => {
+                    if session.is_strict() {
+                        undo(&reserved)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Outcome::GoOn(notes))
+    }
+
+    /// The session in each project that the event is about: that of the agent's folder, and those of files that it edits
+    /// elsewhere.
+    pub fn sessions<E: From<Error>>(
+        &'a self,
+        here: Result<PathBuf, E>,
+        event: &Event,
+    ) -> Result<Vec<Session<'a>>, E> {
+        let folder = match (&event.folder, here) {
+            (Some(folder), Err(_)) if folder.is_absolute() => folder.clone(),
+            (Some(folder), here) => here?.join(folder),
+            (None, here) => here?,
+        };
+        let (What::BeforeEdit(edited) | What::AfterEdit(edited)) = &event.what else {
+            let session = self.session(event, &folder)?;
+            return Ok(session.into_iter().collect());
+        };
+        let mut left: Vec<PathBuf> = edited.iter().map(|file| folder.join(file)).collect();
+        let there: Vec<PathBuf> = left.iter().filter_map(|file| existing(file)).collect();
+        let mut sessions = Vec::new();
+        for (at, folder) in std::iter::once(folder).chain(there).enumerate() {
+            if left.is_empty() {
+                break;
+            }
+            if let Some(mut session) = self.session(event, &folder)? {
+                session.is_elsewhere = at > 0;
+                let is_about = |file: &PathBuf| !matches!(session.files.path(file), Ok(None));
+                let (about, others) = left.into_iter().partition(is_about);
+                left = others;
+                session.edited = about;
+                if !session.edited.is_empty() {
+                    sessions.push(session);
+                }
+            }
+        }
+        Ok(sessions)
+    }
+
+    /// The session as it is seen from this folder.
+    fn session(&'a self, event: &Event, folder: &Path) -> Result<Option<Session<'a>>, Error> {
+        let Some(project) = Project::find(folder, self.home)? else {
+            return Ok(None);
+        };
+        let Some(files) = Files::find(folder, &project)? else {
+            return Ok(None);
+        };
+        let config = project.config(self.home)?;
+        Ok(Some(Session {
+            hook: self,
+            holder: who::of_hook(self.name, self.tool.name(), &event.session)?,
+            edited: Vec::new(),
+            files,
+            is_elsewhere: false,
+            config,
+            project,
+        }))
+    }
+}
+
+/// What a session has to say about an event in one project.
+enum Said {
+    /// It may happen; perhaps with something for the model.
+    Note(Option<Note>),
+    /// The files are reserved, with these new leases.
+    Reserved(Tenure, Vec<Lease>),
+    /// The edit must not happen.
+    Refused(Refusal),
+}
+
+/// A session of an agent in a project.
+pub struct Session<'a> {
+    hook: &'a Hook<'a>,
+    holder: HolderId,
+    /// The files of the event.
+    edited: Vec<PathBuf>,
+    files: Files,
+    /// Whether the agent works in a folder that belongs to another project.
+    is_elsewhere: bool,
+    config: Config,
+    project: Project,
+}
+
+impl Session<'_> {
+    /// Whether an edit that can't be checked must not happen.
+    pub fn is_strict(&self) -> bool {
+        self.config.guard.strict
+    }
+
+    fn release(&self) -> Release {
+        self.config.guard.release(self.files.are_linked())
+    }
+
+    fn answer(&self, event: &Event) -> Result<Said, Error> {
+        let files = self.edited.iter().map(|file| self.files.path(file));
+        let files: Result<Vec<_>, Error> = files.collect();
+        let files: Vec<String> = files?.into_iter().flatten().collect();
+        // Others need not know of a file outside the repository.
+        if files.is_empty() && matches!(event.what, What::BeforeEdit(_)) {
+            return Ok(Said::Note(None));
+        }
+        let tenure = self.open()?;
+        // A folder that can't be written costs the session its name in git, not its edits.
+        let sessions = Sessions::of(&self.project);
+        let _ = match event.what {
+            What::SessionEnd => sessions.forget(&self.holder),
+            _ => sessions.record(&self.holder),
+        };
+        let own = tenure.reservations_by(&self.holder)?;
+        let note = match &event.what {
+            What::BeforeEdit(_) => match self.reserve(&tenure, &own, &files)? {
+                Err(refusal) => return Ok(Said::Refused(refusal)),
+                Ok(new) => {
+                    self.keep(&tenure, &own, &files)?;
+                    return Ok(Said::Reserved(tenure, new));
+                }
+            },
+            What::AfterEdit(_) => {
+                let reserved = self.reserve(&tenure, &own, &files)?;
+                self.keep(&tenure, &own, &files)?;
+                match reserved {
+                    Err(refusal) => Some(Note::TooLate(refusal)),
+                    Ok(_) => self.asked(&tenure, &own)?,
+                }
+            }
+            What::Work => {
+                self.keep(&tenure, &own, &[])?;
+                self.asked(&tenure, &own)?
+            }
+            What::TurnEnd => {
+                match self.release() {
+                    // Only the end of the session ends it.
+                    Release {
+                        commit: false,
+                        quiet: None,
+                        ..
+                    } => self.keep(&tenure, &own, &[])?,
+                    _ => give_back(&tenure, self.by_hook(&own))?,
+                }
+                None
+            }
+            What::SessionEnd => {
+                let own = own.of(&self.holder);
+                give_back(&tenure, own.filter(|lease| !lease.holder.binding.is_kept()))?;
+                None
+            }
+        };
+        Ok(Said::Note(note))
+    }
+
+    /// What other holders ask the session for.
+    fn asked(&self, tenure: &Tenure, own: &Reservations) -> Result<Option<Note>, Error> {
+        let leases: Vec<Lease> = own.of(&self.holder).cloned().collect();
+        let requests = requests(&**tenure.store(), &leases, call_deadline())?;
+        Ok((!requests.is_empty()).then(|| Note::Asked {
+            place: self.place(),
+            requests,
+            leases,
+        }))
+    }
+
+    fn place(&self) -> Place {
+        let root = self.files.root().to_owned();
+        Place {
+            holder: self.holder.clone(),
+            elsewhere: self.is_elsewhere.then_some(root),
+        }
+    }
+
+    fn open(&self) -> Result<Tenure, Error> {
+        let config = self.config.clone();
+        // Nothing of ours may show in git.
+        let _ = self.project.create();
+        Ok(
+            match self.hook.store.cloned().or_else(|| config.store_url()) {
+                Some(url) => Tenure::open_for_locks(&url, config)?,
+                None => self.project.open_store(config, Tenure::open_for_locks)?,
+            },
+        )
+    }
+
+    /// Reserves the files that the session does not have yet: all of them, or none and why.
+    fn reserve(
+        &self,
+        tenure: &Tenure,
+        own: &Reservations,
+        files: &[String],
+    ) -> Result<Result<Vec<Lease>, Refusal>, Error> {
+        let mut new = Vec::new();
+        let is_missing = |file: &&String| own.for_writing(file, &self.holder).is_none();
+        for file in files.iter().filter(is_missing) {
+            match self.acquire(tenure, file)? {
+                Ok(lease) => new.push(lease),
+                Err(busy) => {
+                    give_back(tenure, &new)?;
+                    return Ok(Err(self.refusal(tenure, file, busy)));
+                }
+            }
+        }
+        Ok(Ok(new))
+    }
+
+    fn acquire(&self, tenure: &Tenure, file: &str) -> Result<Result<Lease, Box<Busy>>, Error> {
+        let bad = |why: &dyn std::fmt::Display| Error::Unreservable {
+            path: file.to_owned(),
+            why: why.to_string(),
+        };
+        let pattern = PathPattern::file(file).map_err(|why| bad(&why))?;
+        let paths = PathSet::new([pattern]).map_err(|why| bad(&why))?;
+        let ask = tenure
+            .reserve(paths)
+            .named(self.holder.as_str())?
+            .command(self.why())
+            .ttl(self.hook.ttl)
+            .renew_later();
+        Ok(match ask.acquire()? {
+            Acquired::Granted(guard) => {
+                let lease = guard.lease().clone();
+                guard.leave_standing();
+                Ok(lease)
+            }
+            Acquired::Busy(busy) => Err(busy),
+            // A request that does not wait closes no cycle and is not cancelled.
+            Acquired::Deadlock(_) | Acquired::Cancelled => {
+                return Err(bad(&"it could not be reserved"));
+            }
+        })
+    }
+
+    /// What the others see as the reason of a reservation. It also tells what the hook may give back.
+    fn why(&self) -> String {
+        format!("edited in {}", self.hook.tool.title())
+    }
+
+    /// What the hook reserved for the session, one file each.
+    fn by_hook<'r>(&'r self, own: &'r Reservations) -> impl Iterator<Item = &'r Lease> {
+        let why = Some(self.why());
+        own.of(&self.holder)
+            .filter(move |lease| lease.holder.command == why && file_of(lease).is_some())
+    }
+
+    /// Renews what the session still edits, and gives back what is committed or quiet. `files` are being edited.
+    fn keep(&self, tenure: &Tenure, own: &Reservations, files: &[String]) -> Result<(), Error> {
+        let (now, release) = (own.now(), self.release());
+        let mut kept = Vec::new();
+        let mut over = Vec::new();
+        for lease in self.by_hook(own) {
+            let Some(path) = file_of(lease) else {
+                continue;
+            };
+            let is_edited = files.iter().any(|file| file == path);
+            let last = self
+                .files
+                .written(path)?
+                .map_or(lease.acquired_at, |at| at.max(lease.acquired_at));
+            let quiet = Duration::try_from(now.wall.duration_since(last)).unwrap_or_default();
+            if !is_edited && release.quiet.is_some_and(|limit| quiet > limit) {
+                over.push(lease);
+            } else {
+                kept.push((lease, path, is_edited));
+            }
+        }
+        if release.commit {
+            let candidates: Vec<&str> = kept
+                .iter()
+                .filter(|(lease, path, is_edited)| {
+                    !is_edited && self.files.may_be_committed(path, lease.acquired_at)
+                })
+                .map(|(_, path, _)| *path)
+                .collect();
+            let committed = self.files.committed(&candidates);
+            kept.retain(|(lease, path, _)| {
+                let is_committed = committed.iter().any(|file| file == path);
+                if is_committed {
+                    over.push(*lease);
+                }
+                !is_committed
+            });
+        }
+        give_back(tenure, over)?;
+        for (lease, _, _) in kept {
+            // Not at every call: half of the time is enough.
+            let is_fresh = lease
+                .remaining(now)
+                .is_some_and(|left| left > self.hook.ttl / 2);
+            if !is_fresh {
+                // A lease that was lost meanwhile is reserved again by the next edit.
+                let _ = tenure
+                    .store()
+                    .renew(&lease.grant(), self.hook.ttl, call_deadline())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, tenure: &Tenure, file: &str, busy: Box<Busy>) -> Refusal {
+        Refusal {
+            place: self.place(),
+            file: file.to_owned(),
+            typed: self.files.typed(file, self.is_elsewhere),
+            busy,
+            now: tenure.clock().now(),
+        }
+    }
+}
+
+/// The file of a reservation that was made for one.
+fn file_of(lease: &Lease) -> Option<&str> {
+    match lease.mode.paths()?.patterns() {
+        [only] if only.is_path() => Some(only.prefix()),
+        _ => None,
+    }
+}
+
+fn give_back<'l>(
+    tenure: &Tenure,
+    leases: impl IntoIterator<Item = &'l Lease>,
+) -> Result<(), Error> {
+    for lease in leases {
+        // One that ended meanwhile needs no release.
+        let _ = tenure.store().release(&lease.grant(), call_deadline())?;
+    }
+    Ok(())
+}
+
+/// The nearest folder above a file that exists.
+fn existing(file: &Path) -> Option<PathBuf> {
+    let mut above = file.ancestors().skip(1);
+    above.find(|folder| folder.is_dir()).map(Path::to_owned)
+}
+
+/// Whether the guard is strict where the agent works, as far as that can be told when something is broken: in a project
+/// of its folder, of the files that it edits, or of the folder that the hook runs in.
+pub fn is_strict_around(home: Option<&Path>, event: Option<&Event>) -> bool {
+    let here = std::env::current_dir().ok();
+    let agent = event.and_then(|event| event.folder.clone());
+    let edited = match event.map(|event| &event.what) {
+        Some(What::BeforeEdit(edited) | What::AfterEdit(edited)) => edited.as_slice(),
+        _ => &[],
+    };
+    let edited = edited.iter().filter_map(|file| {
+        let base = agent.as_ref().or(here.as_ref());
+        existing(&base.map_or_else(|| file.clone(), |base| base.join(file)))
+    });
+    let folders: Vec<PathBuf> = edited.chain(agent.clone()).chain(here.clone()).collect();
+    folders.iter().any(|folder| {
+        let project = Project::find(folder, home).ok().flatten();
+        let settings = project.as_ref().map(Project::settings_folder).or_else(|| {
+            let mut places = folder.ancestors().map(|above| above.join(".tenure"));
+            places.find(|place| look::may_be_folder(place))
+        });
+        settings.is_some_and(|settings| {
+            Config::is_strict(home, Some(&settings), || hooks::are_strict(folder))
+        })
+    })
+}
