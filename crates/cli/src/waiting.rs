@@ -279,8 +279,8 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
     (global.holder.is_some() && !grace.is_zero()).then(|| {
         let grace = duration::format(grace);
         format!(
-            "the place in the queue is kept for {grace}: ask again with the same --as\n  later waiters stay \
-             behind it, but while this command does not wait, a free key goes to the next caller"
+            "your place is kept for {grace}: ask again with the same --as\n  if the key frees while you are away, \
+             the next caller gets it"
         )
     })
 }

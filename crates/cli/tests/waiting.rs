@@ -152,7 +152,7 @@ fn a_kept_place_is_before_later_waiters_and_not_before_a_free_key() {
     let said = project.tenure("run build --as early --wait 50ms -- true");
     said.fails(
         6,
-        &["is kept for 10m", "a free key goes to the next caller"],
+        &["is kept for 10m", "if the key frees while you are away"],
     );
     held.let_go();
     held.ended().exits(0);
@@ -302,7 +302,7 @@ fn a_named_waiter_that_is_cut_off_keeps_its_place() {
     early.signal(Signal::TERM);
     early
         .ended()
-        .fails(143, &["the place in the queue is kept", "same --as"]);
+        .fails(143, &["your place is kept", "same --as"]);
     assert_eq!(project.waiting("build"), ["late"]);
 
     let again = project.queue("build", &note("early"));
@@ -321,7 +321,7 @@ fn a_named_waiter_whose_wait_ran_out_or_that_was_killed_keeps_its_place() {
     let project = Project::new();
     let _held = project.hold("run build --ttl 1h");
     let said = project.tenure("run build --as short --wait 100ms -- true");
-    said.fails(6, &["the place in the queue is kept"]);
+    said.fails(6, &["your place is kept"]);
     project
         .queue("build", "run build --as killed -- true")
         .killed()

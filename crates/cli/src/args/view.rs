@@ -62,7 +62,7 @@ pub(crate) const TIMELINE: &str = "Examples:
 
 Made from the history of every store of the project: each grant with the wait
 before it, takeovers, and leases that were lost. Below them are the waits that
-go on now. A wait that was given up is in no history.";
+go on now. Abandoned waits are not recorded.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {

@@ -294,13 +294,13 @@ fn keys_filter_sort_jump_release_and_force() {
     tmux.types(&["G", "w", "r"]);
     tmux.shows("build is held by agent, and you are me");
     tmux.types(&["f"]);
-    tmux.shows("Take build from agent by force?");
+    tmux.shows("End the lease of agent on build?");
     tmux.types(&["n"]);
     tmux.shows("Nothing was changed.");
     assert_eq!(project.verdict("build"), "alive");
     tmux.types(&["!"]);
     tmux.types(&["f"]);
-    tmux.shows("Take over from gone by force?");
+    tmux.shows("End the lease of gone on over?");
     tmux.types(&["y"]);
     tmux.shows("Took over from gone");
     assert_eq!(project.verdict("over"), "free");

@@ -391,7 +391,7 @@ fn question(intent: &Intent) -> Vec<String> {
     let (Intent::Release(target) | Intent::Force(target)) = intent;
     let mut lines = vec![match intent {
         Intent::Release(_) => format!("Release {} while its command runs?", target.key),
-        Intent::Force(_) => format!("Take {} from {} by force?", target.key, target.holder),
+        Intent::Force(_) => format!("End the lease of {} on {}?", target.holder, target.key),
     }];
     if let Some(command) = &target.command {
         lines.push(format!("It runs: {command}"));

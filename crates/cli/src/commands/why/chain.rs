@@ -417,6 +417,6 @@ fn ends(lease: &tenure::store::Lease, verdict: &Verdict, expiry: &str) -> String
         (_, Some(_)) if renewed => {
             format!("it ends when its command exits, or at {expiry} if tenure can't renew it")
         }
-        (_, Some(_)) => format!("it ends at {expiry} at the latest, unless it is renewed"),
+        (_, Some(_)) => format!("it expires at {expiry} unless renewed"),
     }
 }
