@@ -17,6 +17,7 @@
 //! | `window` | [`view_of`]: the part of a long queue that a claim depends on |
 //! | `path_waits` | which waiters for paths can proceed |
 //! | `deadlock` | [`cycle_of`]: the cycle that a wait would close |
+//! | [`Step::follow`] | the hook: what follows the leases of a store, as its tasks do |
 //! | `store` | [`EngineStore`]: how a store runs them, which makes it a [`Store`](crate::Store) |
 //!
 //! # How a store runs a verb
@@ -338,7 +339,21 @@ pub enum Then {
     Granted,
 }
 
+/// What a step has just written about a key, as [`Step::follow`] is told of it.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyChange<'a> {
+    /// A lease was written.
+    Put(&'a Lease, Put),
+    /// A lease ended.
+    Ended(&'a Lease, &'a Ended, Then),
+    /// A waiter for this key left its queue or gave up its turn.
+    Left(&'a Key),
+}
+
 /// One atomic step of a store: what the engine may change.
+///
+/// The verbs call `put_lease`, `end_lease`, `update_ticket` and `remove_ticket`. A store implements what these write, and
+/// [`follow`](Self::follow) if it holds more than locks.
 pub trait Step: Look {
     /// A new token for this key, larger than every earlier token of the key (G2).
     fn mint(&mut self, key: &Key) -> Result<Token, Self::Error>;
@@ -350,7 +365,13 @@ pub trait Step: Look {
 
     /// Writes a lease, in the place of the one with the same key and token if there is one, and
     /// records the event.
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error>;
+    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error>;
+
+    /// Writes a lease, and what follows from it.
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error> {
+        self.write_lease(lease, put)?;
+        self.follow(KeyChange::Put(lease, put))
+    }
 
     /// How many leases one step can end. A verb that ends more of a key takes several steps.
     fn most_ends(&self) -> usize {
@@ -358,17 +379,43 @@ pub trait Step: Look {
     }
 
     /// Removes a lease and records how it ended. A store may go on showing it until the step is committed.
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Self::Error>;
+    fn erase_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Self::Error>;
+
+    /// Ends a lease, and writes what follows from it.
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Self::Error> {
+        self.erase_lease(lease, how, then)?;
+        self.follow(KeyChange::Ended(lease, how, then))
+    }
 
     /// Writes a new ticket, ignoring [`Waiter::ticket`], and returns its number, which is larger than that
     /// of every earlier ticket for this key.
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Self::Error>;
 
     /// Overwrites an existing ticket.
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Self::Error>;
+    fn write_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Self::Error>;
+
+    /// Overwrites a ticket, and writes what follows if its waiter gives up its turn.
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Self::Error> {
+        self.write_ticket(key, waiter)?;
+        match waiter.presence {
+            Presence::Away => self.follow(KeyChange::Left(key)),
+            Presence::Here => Ok(()),
+        }
+    }
 
     /// Removes a ticket, which need not exist.
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Self::Error>;
+    fn erase_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Self::Error>;
+
+    /// Removes a ticket, and writes what follows from it.
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Self::Error> {
+        self.erase_ticket(key, ticket)?;
+        self.follow(KeyChange::Left(key))
+    }
+
+    /// What a store that holds more than locks writes when a key changes: the task room reacts to the leases of its keys.
+    fn follow(&mut self, _change: KeyChange<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// The keys for which this holder waits by name, or for which a command waits that runs under
     /// this grant; with [`Token::NONE`], by name only.

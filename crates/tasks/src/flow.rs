@@ -14,6 +14,7 @@ use tenure_core::queue::{Presence, Ticket};
 use tenure_core::store::{Acquired, Granted, Reason};
 use tenure_core::verdict::{Evidence, Verdict};
 
+use super::follow::superseded;
 use super::sections::{ended_with_its_task, leave_section, leave_section_by_name, prolong};
 use super::step::{TaskStep, any_task, keys_of, task_key};
 use super::{
@@ -101,38 +102,6 @@ pub fn wake_seekers<S: TaskStep>(step: &mut S) -> Result<(), S::Error> {
         if held.iter().any(|(_, id)| *id == waiter.holder.id) {
             step.wake(&waiter.holder);
         }
-    }
-    Ok(())
-}
-
-/// The same if this key is that of a task or a section.
-pub fn wake_seekers_of<S: TaskStep>(step: &mut S, key: &Key) -> Result<(), S::Error> {
-    match key.kind() {
-        KeyKind::Task(_) | KeyKind::Section(_) => wake_seekers(step),
-        KeyKind::Node(_) | KeyKind::Named(_) => Ok(()),
-    }
-}
-
-/// The runners that a task was taken over from, after it was granted to `runner`. `unfinished` is the runner that had it
-/// in progress.
-pub fn lost_after_grant(
-    unfinished: Option<&HolderId>,
-    mut lost: Vec<HolderId>,
-    runner: &HolderId,
-) -> Vec<HolderId> {
-    lost.retain(|name| name != runner);
-    let before = unfinished.filter(|before| *before != runner && !lost.contains(before));
-    let before = before.cloned();
-    lost.extend(before);
-    lost
-}
-
-/// Records that a task was taken over from a runner.
-pub fn superseded<S: TaskStep>(step: &mut S, id: &str, runner: &HolderId) -> Result<(), S::Error> {
-    let mut lost = step.lost(id)?;
-    if !lost.contains(runner) {
-        lost.push(runner.clone());
-        step.set_lost(id, &lost)?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@
 //! | [`store`] | [`TaskStore`]: the trait of a store that holds tasks |
 //! | [`step`] | [`TaskStep`]: what the verbs below need of a store's atomic step |
 //! | [`flow`] | beginning and ending work, with locks |
+//! | [`mod@follow`] | what a change of a lease means for its task: the hook of the engine |
 //! | [`sections`] | a section's lease between two tasks of its runner |
 //! | [`mod@next`] | the best ready task |
 //! | [`mod@find`] | which task or section a caller means |
@@ -23,6 +24,7 @@ pub mod check;
 pub mod error;
 pub mod find;
 pub mod flow;
+pub mod follow;
 pub mod lines;
 pub mod next;
 pub mod replica;

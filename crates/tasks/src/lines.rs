@@ -11,7 +11,8 @@ use tenure_core::claim::Priority;
 use tenure_core::graph::Graph;
 use tenure_core::lease::Token;
 
-use super::flow::{existing, may_move, ring_all_seekers, superseded};
+use super::flow::{existing, may_move, ring_all_seekers};
+use super::follow::superseded;
 use super::{
     BadLine, ImportSummary, Section, Status, Task, TaskError, TaskStep, check_description,
     check_id, check_title, tidy,

@@ -7,17 +7,14 @@ use tenure_core::engine::Step;
 use tenure_core::error::{ErrorKind, StoreError};
 use tenure_core::holder::HolderId;
 use tenure_core::key::{BadName, Key};
+use tenure_core::lease::Lease;
 use tenure_core::verdict::Evidence;
 
 use super::{ANY, Section, Task, TaskError, key_of};
 
 /// One atomic step of a store that holds tasks as well as leases.
 ///
-/// A step that grants a task's key records the grant in the task ([`lost_after_grant`](super::flow::lost_after_grant)), one
-/// that ends its lease by force records that it was taken over ([`superseded`](super::flow::superseded)), and one that frees
-/// the key of a task or a section wakes the runners that look for any task
-/// ([`wake_seekers`](super::flow::wake_seekers)). The store calls these from its own `put_lease`, `end_lease` and
-/// `remove_ticket`, so that every verb does it.
+/// Its [`Step::follow`] is [`follow`](super::follow::follow): a task follows its lease, whatever the verb.
 pub trait TaskStep: Step<Error: From<TaskError> + From<StoreError>> {
     /// The task with this id.
     fn task(&mut self, id: &str) -> Result<Option<Task>, Self::Error>;
@@ -38,6 +35,16 @@ pub trait TaskStep: Step<Error: From<TaskError> + From<StoreError>> {
 
     /// Records the runners that a task was taken over from.
     fn set_lost(&mut self, id: &str, lost: &[HolderId]) -> Result<(), Self::Error>;
+
+    /// Records the grant of a task's lease: the runner, its token, and the runners that it was taken over from
+    /// ([`lost_after_grant`](super::follow::lost_after_grant)).
+    fn set_granted(&mut self, id: &str, lease: &Lease) -> Result<(), Self::Error>;
+
+    /// Records why the last lease of a task ended, for [`last_end`](Self::last_end). A store that finds it in its history
+    /// records nothing.
+    fn set_last_end(&mut self, _id: &str, _end: Option<&Evidence>) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// The tasks of a section that are in progress and were last granted to this runner.
     fn in_progress(&mut self, section: &str, runner: &HolderId)

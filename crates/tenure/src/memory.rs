@@ -216,7 +216,7 @@ impl Step for MemoryStep<'_> {
         Ok(Token(self.state.newest_token))
     }
 
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Infallible> {
+    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Infallible> {
         self.record(match put {
             Put::Granted { reason, waited } => Event::granted(lease, reason, waited, self.now.wall),
             Put::Extended | Put::Renewed => Event::of(lease, EventKind::Renewed, self.now.wall),
@@ -227,7 +227,7 @@ impl Step for MemoryStep<'_> {
         Ok(())
     }
 
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
+    fn erase_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
         let (kind, evidence) = match how {
             Ended::Released => (EventKind::Released, None),
             Ended::Proven(evidence) => (EventKind::of(evidence), Some(evidence.clone())),
@@ -248,13 +248,13 @@ impl Step for MemoryStep<'_> {
         Ok(ticket)
     }
 
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
-        self.remove_ticket(key, waiter.ticket)?;
+    fn write_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
+        self.erase_ticket(key, waiter.ticket)?;
         self.entry(key).1.push(waiter.clone());
         Ok(())
     }
 
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
+    fn erase_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
         let queue = &mut self.entry(key).1;
         queue.retain(|waiter| waiter.ticket != ticket);
         self.forget_idle(key);

@@ -158,14 +158,14 @@ impl Step for TestStore {
         Ok(Token(self.newest))
     }
 
-    fn put_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
+    fn write_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
         let leases = &mut self.record(&lease.key).leases;
         leases.retain(|other| other.token != lease.token);
         leases.push(lease.clone());
         Ok(())
     }
 
-    fn end_lease(&mut self, lease: &Lease, _how: &Ended, _then: Then) -> Result<(), Infallible> {
+    fn erase_lease(&mut self, lease: &Lease, _how: &Ended, _then: Then) -> Result<(), Infallible> {
         let leases = &mut self.record(&lease.key).leases;
         leases.retain(|other| other.token != lease.token);
         Ok(())
@@ -179,13 +179,13 @@ impl Step for TestStore {
         Ok(ticket)
     }
 
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
-        self.remove_ticket(key, waiter.ticket)?;
+    fn write_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
+        self.erase_ticket(key, waiter.ticket)?;
         self.record(key).queue.push(waiter.clone());
         Ok(())
     }
 
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
+    fn erase_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
         let queue = &mut self.record(key).queue;
         queue.retain(|waiter| waiter.ticket != ticket);
         Ok(())

@@ -203,14 +203,14 @@ impl Step for TestStep<'_> {
         Ok(store.newest)
     }
 
-    fn put_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
+    fn write_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
         let record = self.record(&lease.key);
         record.remove(lease.token);
         record.leases.push(lease.clone());
         Ok(())
     }
 
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
+    fn erase_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
         self.record(&lease.key).remove(lease.token);
         if let Ended::Proven(evidence) = how {
             self.ended.push((lease.clone(), evidence.clone()));
@@ -228,7 +228,7 @@ impl Step for TestStep<'_> {
         Ok(ticket)
     }
 
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
+    fn write_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
         for entry in &mut self.record(key).queue {
             if entry.ticket == waiter.ticket {
                 *entry = waiter.clone();
@@ -237,7 +237,7 @@ impl Step for TestStep<'_> {
         Ok(())
     }
 
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
+    fn erase_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
         let queue = &mut self.record(key).queue;
         queue.retain(|waiter| waiter.ticket != ticket);
         Ok(())

@@ -111,12 +111,12 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
         None
     }
 
-    fn put_lease(&mut self, lease: &Lease, put: PutLease) -> Result<(), StoreError> {
+    fn write_lease(&mut self, lease: &Lease, put: PutLease) -> Result<(), StoreError> {
         self.changes.put = Some((lease.clone(), put));
         Ok(())
     }
 
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
+    fn erase_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
         let ending = match how {
             Ended::Released => Ending::Released,
             Ended::Proven(evidence) => Ending::Proven(evidence.clone()),
@@ -159,7 +159,7 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
         Ok(ticket)
     }
 
-    fn update_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
+    fn write_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
         let mut tickets = self.tickets_to_change().iter_mut();
         if let Some(found) = tickets.find(|found| found.ticket == waiter.ticket) {
             found.clone_from(waiter);
@@ -167,7 +167,7 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
         Ok(())
     }
 
-    fn remove_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+    fn erase_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), StoreError> {
         self.tickets_to_change()
             .retain(|waiter| waiter.ticket != ticket);
         self.changes.removed_ticket = Some(ticket);

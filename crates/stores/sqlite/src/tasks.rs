@@ -25,8 +25,6 @@ mod rows;
 mod share;
 mod step;
 
-pub(crate) use rows::granted;
-
 use std::time::Instant;
 
 use tenure_core::engine::EngineStore;

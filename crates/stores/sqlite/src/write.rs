@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use rusqlite::params;
 use tenure_core::decide::View;
-use tenure_core::engine::{self, Ended, LeasePart, Look, Part, Put, Step, Then, Waiting};
+use tenure_core::engine::{
+    self, Ended, KeyChange, LeasePart, Look, Part, Put, Step, Then, Waiting,
+};
 use tenure_core::queue::Rank;
 use tenure_core::{
-    Claim, Event, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment,
-    Presence, StoreError, Ticket, Token, Waiter,
+    Claim, Event, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Presence,
+    StoreError, Ticket, Token, Waiter,
 };
-use tenure_tasks::{TaskError, flow, sections};
+use tenure_tasks::TaskError;
+use tenure_tasks::follow::follow;
 
 use crate::history::{self, HistoryLimits};
 use crate::lock_tables::{self, LockTable, LockTables};
 use crate::reserved;
 use crate::rows;
-use crate::tasks;
 use crate::view::{KeyLeases, ReadTransaction};
 
 /// More tokens than a power cut can undo: all grants are synced before the first token of each [`BLOCK`] is minted.
@@ -97,10 +99,12 @@ impl Look for WriteTransaction<'_> {
         let KeyLeases { leases, overruled } = self.reader.key(key)?;
         if let Some((lease, evidence)) = overruled {
             self.remove_own_row(key)?;
-            if let Some(id) = self.own_task(key) {
-                flow::superseded(self, id, &lease.holder.id)?;
-            }
             self.record_end(&lease, &evidence)?;
+            self.follow(KeyChange::Ended(
+                &lease,
+                &Ended::Proven(evidence),
+                Then::Granted,
+            ))?;
             self.wake(&lease.holder);
             let queue = self.reader.queue(key)?;
             engine::wake_next(self, &queue);
@@ -179,7 +183,7 @@ impl Step for WriteTransaction<'_> {
         Ok(token)
     }
 
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TransactionError> {
+    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TransactionError> {
         let (db, wall) = (self.reader.db, self.now().wall);
         db.prepare_cached(
             "INSERT OR REPLACE INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
@@ -208,24 +212,17 @@ impl Step for WriteTransaction<'_> {
         }
         match put {
             Put::Granted { reason, waited } => {
-                if let Some(id) = self.own_task(&lease.key) {
-                    tasks::granted(db, id, &lease.holder.id, lease.token)?;
-                }
                 let event = Event::granted(lease, reason, waited, wall);
                 history::append(db, &event, self.history_limits)?;
             }
-            Put::Extended => history::renewed(db, wall, lease, self.history_limits)?,
-            Put::Renewed => {
+            Put::Extended | Put::Renewed => {
                 history::renewed(db, wall, lease, self.history_limits)?;
-                if let Some(id) = self.own_task(&lease.key) {
-                    sections::renew_section(self, id, lease)?;
-                }
             }
         }
         Ok(())
     }
 
-    fn end_lease(
+    fn erase_lease(
         &mut self,
         lease: &Lease,
         how: &Ended,
@@ -246,19 +243,13 @@ impl Step for WriteTransaction<'_> {
         }
         if then == Then::Free {
             lock_tables::remove(self.reader.tables, self.reader.db, &lease.key)?;
-            flow::wake_seekers_of(self, &lease.key)?;
         }
         match how {
             Ended::Released => {
                 let (db, wall) = (self.reader.db, self.now().wall);
                 history::released(db, wall, lease, self.history_limits)?;
             }
-            Ended::Proven(evidence) => {
-                if let (Evidence::Forced { .. }, Some(id)) = (evidence, self.own_task(&lease.key)) {
-                    flow::superseded(self, id, &lease.holder.id)?;
-                }
-                self.record_end(lease, evidence)?;
-            }
+            Ended::Proven(evidence) => self.record_end(lease, evidence)?,
         }
         Ok(())
     }
@@ -286,7 +277,7 @@ impl Step for WriteTransaction<'_> {
         Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
     }
 
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), TransactionError> {
+    fn write_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached(
@@ -303,18 +294,23 @@ impl Step for WriteTransaction<'_> {
                 waiter.presence == Presence::Away,
                 rows::number(waiter.ticket.0)
             ])?;
-        if waiter.presence == Presence::Away {
-            flow::wake_seekers_of(self, key)?;
-        }
         Ok(())
     }
 
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), TransactionError> {
+    fn erase_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
             .execute([rows::number(ticket.0)])?;
-        flow::wake_seekers_of(self, key)
+        Ok(())
+    }
+
+    /// The tasks of another program are none of tenure's.
+    fn follow(&mut self, change: KeyChange<'_>) -> Result<(), TransactionError> {
+        match self.reader.tables {
+            LockTables::Own | LockTables::OwnIfAny => follow(self, change),
+            LockTables::Attached => Ok(()),
+        }
     }
 
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TransactionError> {
@@ -376,14 +372,6 @@ impl Step for WriteTransaction<'_> {
 }
 
 impl WriteTransaction<'_> {
-    /// The id of the task whose key this is, unless it is a task of another program.
-    pub(crate) fn own_task<'k>(&self, key: &'k Key) -> Option<&'k str> {
-        match (self.reader.tables, key.kind()) {
-            (LockTables::Own | LockTables::OwnIfAny, KeyKind::Task(id)) => Some(id),
-            _ => None,
-        }
-    }
-
     /// What a claim on this key would meet.
     pub(crate) fn view(&mut self, key: &Key) -> Result<View, TransactionError> {
         engine::view(self, key, None)

@@ -122,13 +122,13 @@ impl Step for LedgerStep<'_> {
         Token(self.view.replay.seq).raised(before.saturating_add(1))
     }
 
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), StoreError> {
+    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), StoreError> {
         self.view.store.check_ttl(lease.ttl)?;
         self.changes.put = Some((lease.clone(), put));
         Ok(())
     }
 
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
+    fn erase_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
         if lease.token != Token::NONE {
             self.changes.ended = Some(how.clone());
             return Ok(());
@@ -161,7 +161,7 @@ impl Step for LedgerStep<'_> {
         Ok(ticket)
     }
 
-    fn update_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
+    fn write_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
         let mut tickets = self.tickets_to_change()?.iter_mut();
         if let Some(found) = tickets.find(|found| found.ticket == waiter.ticket) {
             found.clone_from(waiter);
@@ -169,7 +169,7 @@ impl Step for LedgerStep<'_> {
         Ok(())
     }
 
-    fn remove_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+    fn erase_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), StoreError> {
         self.tickets_to_change()?
             .retain(|waiter| waiter.ticket != ticket);
         self.changes.removed_ticket = Some(ticket);

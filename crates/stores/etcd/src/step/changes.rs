@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::engine::{Ended, Put, Step, Then};
+use tenure_core::engine::{Ended, KeyChange, Put, Step, Then};
 use tenure_core::{
-    Event, EventKind, Evidence, Holder, HolderId, Key, KeyKind, Lease, Presence, StoreError,
-    Ticket, Token, Waiter,
+    Event, EventKind, Evidence, Holder, HolderId, Key, Lease, StoreError, Ticket, Token, Waiter,
 };
-use tenure_tasks::{TaskError, flow, sections};
+use tenure_tasks::TaskError;
+use tenure_tasks::follow::follow;
 
 use super::{EtcdStep, MOST_COMPARES};
 use crate::layout::Layout;
@@ -157,7 +157,7 @@ impl Step for EtcdStep<'_> {
         Ok(self.token())
     }
 
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TaskError> {
+    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TaskError> {
         let key = &lease.key;
         let stored = self.stored(lease);
         let name = match &stored {
@@ -194,17 +194,11 @@ impl Step for EtcdStep<'_> {
                 self.writes.guarded.insert(key.clone());
                 let event = Event::granted(lease, reason, waited, self.now.wall);
                 self.record(event, true);
-                if let Some(id) = task_of(key) {
-                    self.task_granted(id, &lease.holder.id)?;
-                }
             }
             (Put::Renewed, Some(stored)) => {
                 let name = self.store.layout.lease(key, &stored.name);
                 let same = Compare::unchanged(name, stored.modified);
                 self.writes.compares.push(same);
-                if let Some(id) = task_of(key) {
-                    sections::renew_section(self, id, lease)?;
-                }
             }
             (Put::Extended | Put::Renewed, stored) => {
                 self.writes.guarded.insert(key.clone());
@@ -222,7 +216,7 @@ impl Step for EtcdStep<'_> {
         MOST_ENDS
     }
 
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), TaskError> {
+    fn erase_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), TaskError> {
         let key = &lease.key;
         self.writes.guarded.insert(key.clone());
         let Some(stored) = self.stored(lease) else {
@@ -244,12 +238,6 @@ impl Step for EtcdStep<'_> {
         };
         let event = Event::of(lease, kind, self.now.wall);
         self.record(Event { evidence, ..event }, false);
-        if let Some(id) = task_of(key) {
-            self.task_lease_ended(id, &lease.holder.id, how)?;
-        }
-        if then == Then::Free {
-            flow::wake_seekers_of(self, key)?;
-        }
         Ok(())
     }
 
@@ -268,7 +256,7 @@ impl Step for EtcdStep<'_> {
         Ok(ticket)
     }
 
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), TaskError> {
+    fn write_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), TaskError> {
         let Some(stored) = self.stored_ticket(key, waiter.ticket) else {
             return Ok(());
         };
@@ -276,14 +264,10 @@ impl Step for EtcdStep<'_> {
         for entry in self.index(key, &stored.waiter, &stored.name) {
             self.delete(entry);
         }
-        self.put_ticket(key, waiter, &stored.name)?;
-        if waiter.presence == Presence::Away {
-            flow::wake_seekers_of(self, key)?;
-        }
-        Ok(())
+        Ok(self.put_ticket(key, waiter, &stored.name)?)
     }
 
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), TaskError> {
+    fn erase_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), TaskError> {
         let Some(stored) = self.stored_ticket(key, ticket) else {
             return Ok(());
         };
@@ -298,7 +282,11 @@ impl Step for EtcdStep<'_> {
         for entry in self.index(key, &stored.waiter, &stored.name) {
             self.delete(entry);
         }
-        flow::wake_seekers_of(self, key)
+        Ok(())
+    }
+
+    fn follow(&mut self, change: KeyChange<'_>) -> Result<(), TaskError> {
+        follow(self, change)
     }
 
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TaskError> {
@@ -370,13 +358,5 @@ impl Step for EtcdStep<'_> {
     /// The session says it.
     fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), TaskError> {
         Ok(())
-    }
-}
-
-/// The id of the task whose key this is.
-fn task_of(key: &Key) -> Option<&str> {
-    match key.kind() {
-        KeyKind::Task(id) if id != tenure_tasks::ANY => Some(id),
-        _ => None,
     }
 }

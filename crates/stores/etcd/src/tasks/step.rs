@@ -3,12 +3,11 @@
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
-use tenure_core::engine::Ended;
-use tenure_core::{EventKind, Evidence, HolderId, Key, KeyKind, StoreError};
-use tenure_tasks::flow::{lost_after_grant, superseded};
+use tenure_core::{Evidence, HolderId, Key, KeyKind, Lease, StoreError};
+use tenure_tasks::follow::lost_after_grant;
 use tenure_tasks::lines::{ImportStep, as_stored, check_name};
 use tenure_tasks::step::{Candidate, ReadyPart, any_task, task_key};
-use tenure_tasks::{Section, Task, TaskError, TaskStep, check_id};
+use tenure_tasks::{Section, Status, Task, TaskError, TaskStep, check_id};
 
 use super::entries::ALL;
 use super::records::{Ready, SectionRecord, TaskRecord};
@@ -21,41 +20,6 @@ use crate::step::EtcdStep;
 const PAUSES: usize = 64;
 
 impl EtcdStep<'_> {
-    /// Records the grant of a task in this step, and the runner that it takes the task over from.
-    pub(crate) fn task_granted(&mut self, id: &str, runner: &HolderId) -> Result<(), TaskError> {
-        let token = self.token();
-        self.modify(id, |task| {
-            let is_open = task.status == tenure_tasks::Status::InProgress;
-            let unfinished = task.runner.clone().filter(|_| is_open);
-            let lost = std::mem::take(&mut task.lost);
-            task.lost = lost_after_grant(unfinished.as_ref(), lost, runner);
-            task.runner = Some(runner.clone());
-            task.token = Some(token);
-            task.ended = None;
-        })?;
-        Ok(())
-    }
-
-    /// Records how the lease of a task ended.
-    pub(crate) fn task_lease_ended(
-        &mut self,
-        id: &str,
-        holder: &HolderId,
-        how: &Ended,
-    ) -> Result<(), TaskError> {
-        let evidence = match how {
-            Ended::Released => None,
-            Ended::Proven(evidence) => Some(evidence.clone()),
-        };
-        if matches!(evidence, Some(Evidence::Forced { .. })) {
-            superseded(self, id, holder)?;
-        }
-        let ends_section =
-            |one: &Evidence| matches!(EventKind::of(one), EventKind::Expired | EventKind::Dead);
-        self.modify(id, |task| task.ended = evidence.filter(ends_section))?;
-        Ok(())
-    }
-
     /// Reads what `next` usually needs, with one request.
     pub(super) fn read_for_next(&mut self) -> Result<(), StoreError> {
         self.has_tasks()?;
@@ -131,6 +95,23 @@ impl TaskStep for EtcdStep<'_> {
 
     fn set_lost(&mut self, id: &str, lost: &[HolderId]) -> Result<(), TaskError> {
         Ok(self.modify(id, |record| record.lost = lost.to_vec())?)
+    }
+
+    fn set_granted(&mut self, id: &str, lease: &Lease) -> Result<(), TaskError> {
+        let token = self.token();
+        Ok(self.modify(id, |task| {
+            let is_begun = task.status == Status::InProgress;
+            let unfinished = task.runner.take().filter(|_| is_begun);
+            let lost = std::mem::take(&mut task.lost);
+            task.lost = lost_after_grant(unfinished.as_ref(), lost, &lease.holder.id);
+            task.runner = Some(lease.holder.id.clone());
+            task.token = Some(token);
+            task.ended = None;
+        })?)
+    }
+
+    fn set_last_end(&mut self, id: &str, end: Option<&Evidence>) -> Result<(), TaskError> {
+        Ok(self.modify(id, |task| task.ended = end.cloned())?)
     }
 
     fn in_progress(&mut self, section: &str, runner: &HolderId) -> Result<Vec<String>, TaskError> {

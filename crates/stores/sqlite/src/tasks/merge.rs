@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 use tenure_core::Key;
 use tenure_host::random_uuid;
+use tenure_tasks::follow::superseded;
 use tenure_tasks::step::{section_key, task_key};
 use tenure_tasks::{MergeSummary, Replica, Section, SectionCopy, Status, TaskCopy, flow};
 
@@ -274,7 +275,7 @@ impl WriteTransaction<'_> {
             && before.progress.value.status() == Status::InProgress
             && let Some(runner) = by_id(db, id)?.and_then(|task| task.runner)
         {
-            flow::superseded(self, id, &runner)?;
+            superseded(self, id, &runner)?;
         }
         merged.changed += 1;
         self.put_copy(id, &copy, progressed)

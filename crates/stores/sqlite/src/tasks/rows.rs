@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tenure_core::{HolderId, Priority, Token};
 use tenure_tasks::check_id;
-use tenure_tasks::flow::lost_after_grant;
+use tenure_tasks::follow::lost_after_grant;
 use tenure_tasks::{Section, Status, Task};
 
 use crate::lock_tables::instant;
@@ -127,7 +127,7 @@ pub(super) fn set_lost(db: &Connection, id: &str, lost: &[HolderId]) -> rusqlite
 }
 
 /// Records the grant of a task, and the runner that it takes the task over from.
-pub(crate) fn granted(
+pub(super) fn granted(
     db: &Connection,
     id: &str,
     runner: &HolderId,

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use rusqlite::{Row, params};
-use tenure_core::{Evidence, HolderId, Key};
+use tenure_core::{Evidence, HolderId, Key, Lease};
 use tenure_host::random_uuid;
 use tenure_tasks::lines::ImportStep;
 use tenure_tasks::step::{Candidate, ReadyPart};
@@ -68,6 +68,11 @@ impl TaskStep for WriteTransaction<'_> {
 
     fn set_lost(&mut self, id: &str, lost: &[HolderId]) -> Result<(), TransactionError> {
         Ok(rows::set_lost(self.reader.db, id, lost)?)
+    }
+
+    fn set_granted(&mut self, id: &str, lease: &Lease) -> Result<(), TransactionError> {
+        let db = self.reader.db;
+        Ok(rows::granted(db, id, &lease.holder.id, lease.token)?)
     }
 
     fn in_progress(
