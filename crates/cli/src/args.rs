@@ -316,6 +316,12 @@ after -- the commands of the system.")]
         /// The shell
         shell: crate::commands::completions::Shell,
     },
+    /// Print the JSON Schema of what every command prints with --json
+    #[command(
+        hide = true,
+        after_help = "Example: tenure schema | jq '.[\"$defs\"].GrantJson'"
+    )]
+    Schema,
     /// Print what may come next, for the scripts of `completions`
     #[command(hide = true)]
     Complete {
@@ -381,6 +387,7 @@ impl Command {
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),
+            Self::Schema => ("schema", None),
             Self::Complete { .. } => ("complete", None),
             Self::Man { .. } => ("man", None),
         }

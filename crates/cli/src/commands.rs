@@ -22,6 +22,7 @@ pub(crate) mod renew;
 pub(crate) mod reservations;
 pub(crate) mod reserve;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod sections;
 pub(crate) mod setup;
 pub(crate) mod shell_lib;

@@ -140,6 +140,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Setup(setup) => commands::setup::setup(&global, &setup),
         Command::Config(config) => commands::config::config(&global, &config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
+        Command::Schema => Ok(commands::schema::schema()),
         Command::Complete { words } => Ok(commands::complete::complete(&words)),
         Command::Man { command, folder } => commands::man::man(&command, folder.as_deref()),
     }

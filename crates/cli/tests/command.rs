@@ -56,6 +56,7 @@ mod planted;
 mod project;
 mod reservations;
 mod run;
+mod schema;
 mod steroids;
 mod steroids_protocol;
 mod sync;

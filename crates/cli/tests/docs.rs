@@ -23,7 +23,6 @@
 
 mod picture;
 use crate::project;
-mod wire;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -489,31 +488,6 @@ fn every_command_is_in_the_reference() {
             .iter()
             .any(|end| page.contains(&format!("| `{command}{end}")));
         assert!(found, "no row for tenure {command}");
-    }
-}
-
-#[test]
-fn the_reference_lists_every_field_and_every_error_code() {
-    let page = root().join("docs/reference/cli.md");
-    let text = fs::read_to_string(&page).unwrap();
-    let crates = root().join("crates");
-    let mut made = text.clone();
-    for (name, part) in [
-        ("codes", wire::codes(&crates)),
-        ("types", wire::types(&crates)),
-    ] {
-        let start = format!("<!-- generated: {name} -->\n");
-        let (before, rest) = made.split_once(&start).unwrap();
-        let (_, after) = rest.split_once("<!-- end -->").unwrap();
-        made = format!("{before}{start}{part}\n<!-- end -->{after}");
-    }
-    if overwrites() {
-        fs::write(&page, made).unwrap();
-    } else {
-        assert!(
-            text == made,
-            "run: DOCS=overwrite cargo test -p tenure-cli --test command docs"
-        );
     }
 }
 

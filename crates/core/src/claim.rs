@@ -12,6 +12,7 @@ use crate::mode::Mode;
 
 /// How urgent a claim is: 0 low to 9 high.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Priority(u8);
 

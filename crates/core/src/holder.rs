@@ -16,6 +16,7 @@ use crate::time::Epoch;
 /// assert!(HolderId::parse("").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct HolderId(String);
 

@@ -22,6 +22,7 @@ pub const MAX_NODE: usize = 1023;
 /// assert!(Key::parse("two\nlines").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(String);
 

@@ -14,6 +14,7 @@ use crate::time::{Deadline, Moment};
 
 /// The fencing token. It strictly grows with every grant of a key (G2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Token(pub u64);
 

@@ -27,6 +27,7 @@ use crate::places::TOP;
 /// assert!(!api.admits(&"shared-paths:src".parse().unwrap()));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum Mode {
     /// By one holder, and by no other in any mode.

@@ -35,6 +35,7 @@ pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The number of a ticket in a key's queue. Later tickets have larger numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Ticket(pub u64);
 

@@ -186,6 +186,7 @@ pub struct DeletedTask {
 
 /// What an import did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ImportSummary {
     /// Sections that are new.
     pub sections: u64,

@@ -47,9 +47,10 @@ pub use self::guard::{
     GuardBypassJson, GuardHookJson, GuardJson, GuardProblemJson, GuardRefusedJson,
 };
 pub use self::lease::{
-    AcquiredJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson, FencedJson,
-    ForcedJson, GrantJson, HistoryJson, LeaseJson, LockJson, LocksJson, LostJson, NotHolderJson,
-    ReapedJson, ReleasedJson, RenewedJson, RequestJson, VerdictWord, WaitJson, WaiterJson,
+    AcquiredJson, AskedJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson,
+    FencedJson, ForcedJson, GrantJson, HistoryJson, LeaseJson, LeasesJson, LockJson, LocksJson,
+    LostJson, NotHolderJson, ReapedJson, ReleasedJson, ReleasedSeveralJson, RenewedJson,
+    RequestJson, VerdictWord, WaitJson, WaiterJson,
 };
 pub use self::ledger::{
     AppendedJson, LedgerEventJson, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson,
@@ -58,14 +59,16 @@ pub use self::ledger::{
     SequenceMismatchJson,
 };
 pub use self::project::{CompletionsJson, ManualJson, ProjectJson, SetupJson, ShellLibraryJson};
-pub use self::reservation::{CheckedPathJson, ReservationJson};
+pub use self::reservation::{
+    CheckJson, CheckedPathJson, ExtendedJson, ReservationJson, ReservationsJson, UnreservedJson,
+};
 pub use self::store::{StoreCheckJson, StoreCopyJson, StoreMemberJson, StoreRepairJson};
 pub use self::sync::{
     SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson, SyncRestoreJson,
     SyncStatusJson,
 };
 pub use self::task::{
-    ChangedTaskJson, DeletedSectionJson, DeletedTasksJson, ListedSectionJson, PastJson,
+    ChangedTaskJson, DeletedSectionJson, DeletedTasksJson, LinesJson, ListedSectionJson, PastJson,
     SectionJson, SectionsJson, ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson,
     TaskInputJson, TaskJson, TaskLockedJson, TaskLostJson, TasksJson, WorkJson,
 };
@@ -80,6 +83,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a command prints with `--json`: `data` if it succeeded, `error` if it failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<T, D> {
     /// Whether the command succeeded.
@@ -96,6 +100,7 @@ pub struct Envelope<T, D> {
 
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorJson<D> {
     /// For programs.

@@ -9,7 +9,7 @@ use tenure::Tenure;
 use tenure::files::{BadPath, Target, WorkTree};
 use tenure::store::{Event, HolderId, Key, Lease, StoreError, Token, call_deadline};
 use tenure::text::flat;
-use tenure::wire::{ErrorCode, GrantJson, RequestJson};
+use tenure::wire::{AskedJson, ErrorCode, GrantJson, RequestJson};
 use tenure_host::files::{atomic, beneath};
 
 use crate::answer::{Answer, Failure, complain, remark, report_event, to_value};
@@ -72,7 +72,12 @@ pub(crate) fn ask(global: &Global, request: &Request) -> Result<Answer, Failure>
     } else {
         lines.join("\n")
     };
-    let data = json!({ "key": key, "by": asker, "note": note, "asked": grants });
+    let data = AskedJson {
+        key,
+        by: asker,
+        note: note.map(str::to_owned),
+        asked: grants,
+    };
     Ok(Answer::new(data, text))
 }
 

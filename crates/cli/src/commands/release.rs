@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure::Tenure;
 use tenure::store::{Grant, Key, Lease, Released, call_deadline};
 use tenure::text::plural;
-use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson};
+use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson, ReleasedSeveralJson};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Release};
@@ -71,7 +71,10 @@ fn release_several(
     }
     Ok(Answer::confirmed(
         global,
-        json!({ "released": released }),
+        ReleasedSeveralJson {
+            holder: None,
+            released,
+        },
         lines.join("\n"),
     ))
 }
@@ -134,7 +137,10 @@ fn release_all(global: &Global) -> Result<Answer, Failure> {
             "{key} is not released: {} (others were: {others})",
             error.what
         );
-        let data = json!({ "holder": caller, "released": released });
+        let data = ReleasedSeveralJson {
+            holder: Some(caller),
+            released,
+        };
         return Err(Failure::from(error).details(data));
     }
     let text = match released.len() {
@@ -143,7 +149,10 @@ fn release_all(global: &Global) -> Result<Answer, Failure> {
         _ => lines.join("\n"),
     };
     Ok(Answer::new(
-        json!({ "holder": caller, "released": released }),
+        ReleasedSeveralJson {
+            holder: Some(caller),
+            released,
+        },
         text,
     ))
 }

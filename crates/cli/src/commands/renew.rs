@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use tenure::Tenure;
 use tenure::ask::{MAX_TTL, MIN_TTL};
 use tenure::store::{Grant, Key, Lease, Moment, Renewed, call_deadline};
 use tenure::text::duration;
-use tenure::wire::RenewedJson;
+use tenure::wire::{LeasesJson, RenewedJson};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Renew};
@@ -46,7 +45,7 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
     lines.extend(requests.iter().map(told));
     Ok(Answer::confirmed(
         global,
-        json!({ "leases": leases }),
+        LeasesJson { leases },
         lines.join("\n"),
     ))
 }

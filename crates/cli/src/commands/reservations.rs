@@ -5,10 +5,9 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use serde_json::json;
 use tenure::files::{Reservations, Target};
 use tenure::store::{Lease, Presence, Waiter};
-use tenure::wire::{CheckedPathJson, ErrorCode, RequestJson, ReservationJson, WaiterJson};
+use tenure::wire::{CheckJson, CheckedPathJson, ErrorCode, ReservationJson, ReservationsJson};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -25,7 +24,7 @@ const SHOWN: usize = 20;
 pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
     let Some(tenure) = context::open_read_only(global)? else {
         return Ok(Answer::new(
-            json!({ "reservations": [], "waiting": [], "asked": [] }),
+            ReservationsJson::default(),
             "Nothing is reserved.",
         ));
     };
@@ -38,11 +37,13 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
     };
     let leases: Vec<&Lease> = standing().collect();
     let asked = ask::requests(&tenure, leases.iter().copied())?;
-    let data = json!({
-        "reservations": standing().map(|lease| ReservationJson::new(now, lease)).collect::<Vec<_>>(),
-        "waiting": reservations.waiters().iter().map(WaiterJson::from).collect::<Vec<_>>(),
-        "asked": asked.iter().map(RequestJson::from).collect::<Vec<_>>(),
-    });
+    let data = ReservationsJson {
+        reservations: standing()
+            .map(|lease| ReservationJson::new(now, lease))
+            .collect(),
+        waiting: reservations.waiters().iter().map(Into::into).collect(),
+        asked: asked.iter().map(Into::into).collect(),
+    };
     let mut table = Table::new(&["PATHS", "HOLDER", "MODE", "SINCE", "REMAINING", "DETAIL"]);
     for lease in standing() {
         let (paths, mode) = match lease.mode.paths() {
@@ -101,7 +102,7 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
         reservations.is_some_and(|it| it.lets_write(target, &me))
     };
     let unreserved = targets.iter().filter(|target| require && !is_own(target));
-    let unreserved: Vec<&str> = unreserved.map(Target::name).collect();
+    let unreserved: Vec<String> = unreserved.map(|target| target.name().to_owned()).collect();
     let mut refused = Vec::new();
     let mut lines = Vec::new();
     for target in &targets {
@@ -120,18 +121,21 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
         }
     }
     let number = refused.len();
-    let data = json!({
-        "holder": me, "checked": targets.len(), "refused": refused, "unreserved": unreserved,
-    });
-    if number == 0 && !unreserved.is_empty() {
-        let shown = unreserved.iter().take(SHOWN);
+    let data = CheckJson {
+        holder: me.clone(),
+        checked: targets.len(),
+        refused,
+        unreserved,
+    };
+    if number == 0 && !data.unreserved.is_empty() {
+        let shown = data.unreserved.iter().take(SHOWN);
         let mut lines: Vec<String> = shown
             .map(|path| format!("{path} is not reserved by you, and guard.require is on"))
             .collect();
-        if unreserved.len() > lines.len() {
+        if data.unreserved.len() > lines.len() {
             lines.push(format!(
                 "and {} more: see --json",
-                unreserved.len() - lines.len()
+                data.unreserved.len() - lines.len()
             ));
         }
         return Err(Failure::new(ErrorCode::PermissionDenied, lines.join("\n"))

@@ -7,7 +7,7 @@ use serde_json::json;
 use tenure::ask::Tie;
 use tenure::files::{PathPattern, PathSet, WorkTree};
 use tenure::store::{HolderId, Lease, Moment, Released, Renewed, call_deadline};
-use tenure::wire::{AcquiredJson, ErrorCode, RequestJson, ReservationJson};
+use tenure::wire::{AcquiredJson, ErrorCode, ExtendedJson, ReservationJson, UnreservedJson};
 use tenure::{Busy, Mode, Tenure};
 
 use crate::answer::{Answer, Failure, remark};
@@ -174,7 +174,10 @@ pub(crate) fn unreserve(global: &Global, unreserve: &Unreserve) -> Result<Answer
         [] => format!("{me} has reserved nothing."),
         some => format!("{me} gave back {}", some.join(", ")),
     };
-    let data = json!({ "holder": me, "released": released });
+    let data = UnreservedJson {
+        holder: me,
+        released,
+    };
     Ok(Answer::new(data, text))
 }
 
@@ -213,15 +216,14 @@ fn extend(global: &Global, reserve: &Reserve) -> Result<Answer, Failure> {
         let lines = extended.iter().map(line).chain(asked.iter().map(told));
         lines.collect::<Vec<_>>().join("\n")
     };
-    let data: Vec<ReservationJson> = extended
-        .iter()
-        .map(|lease| ReservationJson::new(&now, lease))
-        .collect();
-    let asked: Vec<RequestJson> = asked.iter().map(RequestJson::from).collect();
-    Ok(Answer::new(
-        json!({ "extended": data, "asked": asked }),
-        text,
-    ))
+    let data = ExtendedJson {
+        extended: extended
+            .iter()
+            .map(|lease| ReservationJson::new(&now, lease))
+            .collect(),
+        asked: asked.iter().map(Into::into).collect(),
+    };
+    Ok(Answer::new(data, text))
 }
 
 /// Why a path can't be written: one reservation of another holder.

@@ -126,7 +126,7 @@ fn git(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
             setup,
             what,
             "Change the hooks?",
-            serde_json::Value::Null,
+            serde_json::json!({}),
         )?;
     }
     guard(global, command)

@@ -13,7 +13,7 @@ use tenure::Tenure;
 use tenure::store::{KeyKind, Lease, Moment, Verdict, call_deadline};
 use tenure::tasks::{DeletedTask, NewTask, Status, Task, TaskQuery, is_by_prefix};
 use tenure::text::plural;
-use tenure::wire::{DeletedTasksJson, ErrorCode, TaskJson, TasksJson};
+use tenure::wire::{DeletedTasksJson, ErrorCode, LinesJson, TaskJson, TasksJson};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -302,7 +302,7 @@ fn export(global: &Global) -> Result<Answer, Failure> {
         let mut parsed =
             |line: &str| lines.push(serde_json::from_str::<Value>(line).unwrap_or_default());
         tasks.export(&mut parsed, call_deadline())?;
-        return Ok(Answer::new(json!({ "lines": lines }), String::new()));
+        return Ok(Answer::new(LinesJson { lines }, String::new()));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());

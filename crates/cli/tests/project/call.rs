@@ -235,10 +235,13 @@ impl Said {
         said
     }
 
-    /// Its output as JSON.
+    /// Its output as JSON, which `tenure schema` has to allow.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        let json = serde_json::from_str(&self.out);
+        let json = json.unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        crate::schema::allows(&json);
+        json
     }
 
     /// The code in its JSON error.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The tasks of a board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardJson {
     /// The folder of the board.
@@ -14,6 +15,7 @@ pub struct BoardJson {
 
 /// A task of a board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardTaskJson {
     /// The name of its file, without `.md`.
@@ -42,6 +44,7 @@ pub struct BoardTaskJson {
 
 /// The result of `tenure board validate`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardValidationJson {
     /// The folder of the board.
@@ -54,6 +57,7 @@ pub struct BoardValidationJson {
 
 /// A problem of a board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardProblemJson {
     /// The file.
@@ -70,6 +74,7 @@ pub struct BoardProblemJson {
 
 /// A value of a task that was set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardSetJson {
     /// The task.
@@ -88,6 +93,7 @@ pub struct BoardSetJson {
 
 /// The index of a board that was rebuilt, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardIndexJson {
     /// The file.
@@ -102,6 +108,7 @@ pub struct BoardIndexJson {
 
 /// The task files that were migrated, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardMigrationJson {
     /// How many there are.
@@ -112,6 +119,7 @@ pub struct BoardMigrationJson {
 
 /// A task file that was migrated, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MigratedFileJson {
     /// The file.

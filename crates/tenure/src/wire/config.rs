@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The settings in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SettingsJson {
     /// The settings.
@@ -12,6 +13,7 @@ pub struct SettingsJson {
 
 /// A setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SettingJson {
     /// Its dotted path, for example `locking.taskTimeout`.
@@ -43,6 +45,7 @@ impl From<&crate::config::Setting> for SettingJson {
 
 /// The files that may contain settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigPathsJson {
     /// The files.
@@ -51,6 +54,7 @@ pub struct ConfigPathsJson {
 
 /// A file that may contain settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigPathJson {
     /// The file.

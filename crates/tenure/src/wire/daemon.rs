@@ -6,6 +6,7 @@ use super::TimeJson;
 
 /// Whether a project's daemon runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum DaemonStatusJson {
     /// It runs.
@@ -18,6 +19,7 @@ pub enum DaemonStatusJson {
 
 /// A daemon that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonRunningJson {
     /// Always `true`.
@@ -31,6 +33,7 @@ pub struct DaemonRunningJson {
 
 /// A daemon that runs and whose process is not on record: it is probably starting or stopping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonUnidentifiedJson {
     /// Always `true`.
@@ -42,6 +45,7 @@ pub struct DaemonUnidentifiedJson {
 
 /// No daemon runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonNotRunningJson {
     /// Always `false`.
@@ -52,6 +56,7 @@ pub struct DaemonNotRunningJson {
 
 /// A daemon, running or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonJson {
     /// Its process.
@@ -82,6 +87,7 @@ pub struct DaemonJson {
 
 /// A cycle that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CycleJson {
     /// When it began.
@@ -96,6 +102,7 @@ pub struct CycleJson {
 
 /// Cycles that are skipped because of an exclusive lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedJson {
     /// When the first of them was skipped.
@@ -108,6 +115,7 @@ pub struct SkippedJson {
 
 /// When and why a daemon stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonEndJson {
     /// When it stopped.
@@ -118,6 +126,7 @@ pub struct DaemonEndJson {
 
 /// A daemon after `tenure daemon start`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonStartedJson {
     /// Whether this command started it; `false` if it was running already.
@@ -133,6 +142,7 @@ pub struct DaemonStartedJson {
 
 /// What `tenure daemon stop` did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonStoppedJson {
     /// The process that was stopped; `null` if no daemon was running.
@@ -143,6 +153,7 @@ pub struct DaemonStoppedJson {
 
 /// A daemon that still runs after it was asked to stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonStillRunningJson {
     /// Its process.
@@ -151,6 +162,7 @@ pub struct DaemonStillRunningJson {
 
 /// A daemon that ran in the foreground and ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonEndedJson {
     /// Its process.
@@ -161,6 +173,7 @@ pub struct DaemonEndedJson {
 
 /// The newest lines of a daemon's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonLogJson {
     /// The path of the log.
@@ -171,6 +184,7 @@ pub struct DaemonLogJson {
 
 /// A line of a daemon's log. `tenure daemon logs --follow` prints one per line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LogLineJson {
     /// When it was written, as the log says it; `null` if the line begins with no time.

@@ -7,6 +7,7 @@ use super::{BusyJson, TimeJson};
 
 /// An exclusive lock that was taken. The names are those of the lock file, in camelCase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExclusiveAcquiredJson {
     /// The holder.
@@ -36,6 +37,7 @@ impl ExclusiveAcquiredJson {
 
 /// An exclusive lock that was released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExclusiveReleasedJson {
     /// The holder.
@@ -46,6 +48,7 @@ pub struct ExclusiveReleasedJson {
 
 /// A board whose lock another program holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BoardBusyJson {
     /// Why the lock is busy.

@@ -6,6 +6,7 @@ use super::TimeJson;
 
 /// The hooks of the guard in a git repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct GuardJson {
@@ -29,6 +30,7 @@ pub struct GuardJson {
 
 /// One hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GuardHookJson {
     /// Its name, as git calls it.
@@ -39,6 +41,7 @@ pub struct GuardHookJson {
 
 /// A commit that the guard did not let pass, or did not see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GuardBypassJson {
     /// Its id.
@@ -53,6 +56,7 @@ pub struct GuardBypassJson {
 
 /// Why a commit or a push is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GuardRefusedJson {
     /// One for each path.
@@ -61,6 +65,7 @@ pub struct GuardRefusedJson {
 
 /// A path that may not be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GuardProblemJson {
     /// The path.

@@ -11,6 +11,7 @@ use super::TimeJson;
 
 /// A lease as it was granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GrantJson {
     /// The key.
@@ -73,6 +74,7 @@ impl GrantJson {
 
 /// What is known of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum VerdictWord {
@@ -102,6 +104,7 @@ impl From<&Verdict> for VerdictWord {
 
 /// A lease and what is known of its holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseJson {
     /// The lease.
@@ -136,6 +139,7 @@ impl LeaseJson {
 
 /// The proof that a lease has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     tag = "proof",
     rename_all = "snake_case",
@@ -217,6 +221,7 @@ impl From<&Evidence> for EvidenceJson {
 
 /// A key, its leases and its queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LockJson {
     /// The key.
@@ -248,6 +253,7 @@ impl LockJson {
 
 /// The keys that are held or waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LocksJson {
     /// The keys.
@@ -256,6 +262,7 @@ pub struct LocksJson {
 
 /// A ticket in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WaiterJson {
     /// The waiter's name.
@@ -295,6 +302,7 @@ impl From<&Waiter> for WaiterJson {
 
 /// A lease that was just granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AcquiredJson {
     /// The lease.
@@ -316,6 +324,7 @@ impl AcquiredJson {
 
 /// A key that was not granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BusyJson {
     /// The key.
@@ -350,6 +359,7 @@ impl BusyJson {
 
 /// A wait that would never end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DeadlockJson {
     /// The waits that lead back to the first one.
@@ -358,6 +368,7 @@ pub struct DeadlockJson {
 
 /// One wait of a deadlock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WaitJson {
     /// Who waits.
@@ -385,6 +396,7 @@ impl From<&Cycle> for DeadlockJson {
 
 /// A lease that was extended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RenewedJson {
     /// The key.
@@ -420,6 +432,7 @@ impl RenewedJson {
 
 /// A request to release a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RequestJson {
     /// The key.
@@ -449,6 +462,7 @@ impl From<&Event> for RequestJson {
 
 /// A lease that was released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReleasedJson {
     /// The key.
@@ -471,6 +485,7 @@ impl From<&Lease> for ReleasedJson {
 
 /// A token that is still valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FencedJson {
     /// The key.
@@ -502,6 +517,7 @@ impl FencedJson {
 
 /// A lease that had ended when its holder wanted to use it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LostJson {
     /// The key.
@@ -530,6 +546,7 @@ impl LostJson {
 
 /// A lease of another holder than the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NotHolderJson {
     /// The key.
@@ -557,6 +574,7 @@ impl NotHolderJson {
 
 /// Leases that were ended by force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ForcedJson {
     /// The key.
@@ -585,6 +603,7 @@ impl ForcedJson {
 
 /// Expired and dead leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CleanupJson {
     /// Whether they were only looked for.
@@ -595,6 +614,7 @@ pub struct CleanupJson {
 
 /// An expired or dead lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReapedJson {
     /// The lease.
@@ -623,6 +643,7 @@ impl CleanupJson {
 
 /// The events of a key, or of all keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryJson {
     /// The events, the oldest first.
@@ -634,6 +655,7 @@ pub struct HistoryJson {
 
 /// Something that happened to a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EventJson {
     /// When.
@@ -675,4 +697,40 @@ impl From<&Event> for EventJson {
             waited_since: event.waited_since().map(Into::into),
         }
     }
+}
+
+/// The leases on several keys: what `acquire` and `renew` print if several were named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LeasesJson<T> {
+    /// One for each key, in the order in which they were named.
+    pub leases: Vec<T>,
+}
+
+/// Several leases that were released.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReleasedSeveralJson {
+    /// The holder whose leases were all released; left out if keys were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<HolderId>,
+    /// The leases.
+    pub released: Vec<ReleasedJson>,
+}
+
+/// Holders that were asked to release what they hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AskedJson {
+    /// The key.
+    pub key: Key,
+    /// Who asks.
+    pub by: HolderId,
+    /// Why, if a note was given.
+    pub note: Option<String>,
+    /// The leases whose holders were asked.
+    pub asked: Vec<GrantJson>,
 }

@@ -8,6 +8,7 @@ use super::{EvidenceJson, TimeJson, VerdictWord};
 
 /// A node that was claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimedJson {
     /// The node.
@@ -40,6 +41,7 @@ impl NodeClaimedJson {
 
 /// A claim that was refreshed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRefreshedJson {
     /// The node.
@@ -63,6 +65,7 @@ impl NodeRefreshedJson {
 
 /// A claim that was released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReleasedJson {
     /// The node.
@@ -85,6 +88,7 @@ impl From<&Lease> for NodeReleasedJson {
 
 /// The claims of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimsJson {
     /// The claims that have not expired.
@@ -97,6 +101,7 @@ pub struct NodeClaimsJson {
 
 /// The file of a claim that can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MalformedClaimJson {
     /// The file.
@@ -109,6 +114,7 @@ pub struct MalformedClaimJson {
 
 /// A claim in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimJson {
     /// The node.
@@ -148,6 +154,7 @@ impl NodeClaimJson {
 
 /// Expired and dead claims.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodesReapedJson {
     /// Whether they were only looked for.
@@ -158,6 +165,7 @@ pub struct NodesReapedJson {
 
 /// An expired or dead claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReapedJson {
     /// The node.
@@ -191,6 +199,7 @@ impl NodesReapedJson {
 
 /// A ledger that was created, or existed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerJson {
     /// The folder that contains `ledger/`.
@@ -203,6 +212,7 @@ pub struct LedgerJson {
 
 /// Events that were appended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AppendedJson {
     /// The number of the first.
@@ -215,6 +225,7 @@ pub struct AppendedJson {
 
 /// Another newest event than the caller expected: nothing was appended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SequenceMismatchJson {
     /// The number that was expected.
@@ -225,6 +236,7 @@ pub struct SequenceMismatchJson {
 
 /// The lock of a ledger, held by another program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerLockJson {
     /// The lock file.
@@ -243,6 +255,7 @@ pub struct LedgerLockJson {
 
 /// The result of `tenure ledger break-lock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerLockBrokenJson {
     /// The lock that was removed. Its fields are left out if the lock was not held.
@@ -254,6 +267,7 @@ pub struct LedgerLockBrokenJson {
 
 /// The result of `tenure ledger verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerVerifiedJson {
     /// How many events there are.
@@ -270,6 +284,7 @@ pub struct LedgerVerifiedJson {
 
 /// What is wrong with a ledger, or notable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerFindingJson {
     /// How serious it is, in one word.
@@ -284,6 +299,8 @@ pub struct LedgerFindingJson {
 
 /// An event of a ledger. `tenure ledger log` prints one per line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "LedgerEventJson"))]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerEventJson<E> {
     /// Its number.

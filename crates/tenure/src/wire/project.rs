@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A project that was created, or existed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProjectJson {
     /// The project's `.tenure` folder.
@@ -19,6 +20,7 @@ pub struct ProjectJson {
 
 /// A configuration file that `setup` changed, or would change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SetupJson {
     /// The file.
@@ -35,6 +37,7 @@ pub struct SetupJson {
 
 /// Completions for a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CompletionsJson {
     /// The shell.
@@ -45,6 +48,7 @@ pub struct CompletionsJson {
 
 /// A manual page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ManualJson {
     /// The page, in roff.
@@ -53,6 +57,7 @@ pub struct ManualJson {
 
 /// Functions for shell scripts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ShellLibraryJson {
     /// The script that defines them, in POSIX `sh`.

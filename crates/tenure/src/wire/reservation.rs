@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use tenure_core::{HolderId, Lease, Moment, Token};
 
-use super::TimeJson;
+use super::{RequestJson, TimeJson, WaiterJson};
 
 /// A reservation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReservationJson {
     /// The patterns, from the top of the work tree. None if its holder has everything.
@@ -51,10 +52,61 @@ impl ReservationJson {
 
 /// A path that may not be written, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckedPathJson {
     /// The path, from the top of the work tree.
     pub path: String,
     /// The reservation of another holder that covers it.
     #[serde(flatten)]
     pub reservation: ReservationJson,
+}
+
+/// The reservations of a project.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReservationsJson {
+    /// The reservations that have not ended.
+    pub reservations: Vec<ReservationJson>,
+    /// Who waits for paths.
+    pub waiting: Vec<WaiterJson>,
+    /// What their holders are asked.
+    pub asked: Vec<RequestJson>,
+}
+
+/// Reservations that were extended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ExtendedJson {
+    /// The reservations.
+    pub extended: Vec<ReservationJson>,
+    /// What their holder is asked.
+    pub asked: Vec<RequestJson>,
+}
+
+/// Reservations that were given back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct UnreservedJson {
+    /// The holder that had them.
+    pub holder: HolderId,
+    /// Their patterns.
+    pub released: Vec<String>,
+}
+
+/// Whether paths may be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct CheckJson {
+    /// The caller.
+    pub holder: HolderId,
+    /// How many paths were checked.
+    pub checked: usize,
+    /// The paths that other holders have reserved.
+    pub refused: Vec<CheckedPathJson>,
+    /// The paths that the caller would have to reserve first, because of `guard.require`.
+    pub unreserved: Vec<String>,
 }

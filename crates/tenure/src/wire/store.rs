@@ -5,6 +5,7 @@ use tenure_core::Repaired;
 
 /// The state of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreCheckJson {
     /// The store, without user and password.
@@ -39,6 +40,7 @@ pub struct StoreCheckJson {
 
 /// A member of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreMemberJson {
     /// `HOST:PORT`.
@@ -65,6 +67,7 @@ pub struct StoreMemberJson {
 
 /// The tasks and sections that were copied from one store to another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreCopyJson {
     /// The store they were copied from.
@@ -83,6 +86,7 @@ pub struct StoreCopyJson {
 
 /// What was repaired in a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreRepairJson {
     /// The store, without user and password.

@@ -6,6 +6,7 @@ use super::TimeJson;
 
 /// A cycle that was run in the foreground. It is also the details of a cycle that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SyncJson {
     /// How it ended, in one word.
@@ -20,6 +21,7 @@ pub struct SyncJson {
 
 /// How far this clone is shared: `tenure sync status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SyncStatusJson {
     /// The ref on the remotes that holds the tasks.
@@ -38,6 +40,7 @@ pub struct SyncStatusJson {
 
 /// How this clone and a remote differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SyncRemoteJson {
     /// The remote's name.
@@ -52,6 +55,7 @@ pub struct SyncRemoteJson {
 
 /// The history of the shared tasks: `tenure sync log`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SyncLogJson {
     /// The commits, the newest first.
@@ -60,6 +64,7 @@ pub struct SyncLogJson {
 
 /// What one commit changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SyncCommitJson {
     /// Its id.
@@ -74,6 +79,7 @@ pub struct SyncCommitJson {
 
 /// A change of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SyncChangeJson {
     /// The task's id.
@@ -86,6 +92,7 @@ pub struct SyncChangeJson {
 
 /// Tasks that were set back to an earlier commit: `tenure sync restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SyncRestoreJson {
     /// The commit.

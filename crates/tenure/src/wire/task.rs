@@ -8,6 +8,7 @@ use super::{LockJson, TimeJson};
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TaskJson {
     /// Its id.
@@ -73,6 +74,7 @@ impl From<&Task> for TaskJson {
 
 /// A list of tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TasksJson {
     /// The tasks.
@@ -83,6 +85,7 @@ pub struct TasksJson {
 
 /// Tasks that were deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DeletedTasksJson {
     /// The tasks.
@@ -91,6 +94,7 @@ pub struct DeletedTasksJson {
 
 /// A task that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StartedTaskJson {
     /// The task.
@@ -127,6 +131,7 @@ impl StartedTaskJson {
 
 /// A task on the standard input of the command that `tenure tasks work` runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TaskInputJson {
     /// The task.
@@ -138,6 +143,7 @@ pub struct TaskInputJson {
 
 /// A task whose status was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedTaskJson {
     /// The task.
@@ -161,6 +167,7 @@ impl From<&Changed> for ChangedTaskJson {
 
 /// A task with its history, its dependents and its lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ShownTaskJson {
     /// The task.
@@ -176,6 +183,7 @@ pub struct ShownTaskJson {
 
 /// A former value of a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PastJson {
     /// The field.
@@ -204,6 +212,7 @@ impl From<&Past> for PastJson {
 
 /// A section.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SectionJson {
     /// Its id.
@@ -223,6 +232,7 @@ impl From<&Section> for SectionJson {
 
 /// The sections of a project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SectionsJson {
     /// The sections.
@@ -231,6 +241,7 @@ pub struct SectionsJson {
 
 /// A section that was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DeletedSectionJson {
     /// The section.
@@ -254,6 +265,7 @@ impl From<&DeletedSection> for DeletedSectionJson {
 
 /// A section in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ListedSectionJson {
     /// The section.
@@ -287,6 +299,7 @@ impl ListedSectionJson {
 /// A task, or its section, that another runner holds. The protocol of the task locks prescribes the
 /// names `taskId`, `lockedBy` and `expiresAt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TaskLockedJson {
     /// The task. Left out if the section itself was to be deleted.
@@ -303,6 +316,7 @@ pub struct TaskLockedJson {
 
 /// A task that another runner took over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TaskLostJson {
     /// The task.
@@ -319,6 +333,7 @@ pub struct TaskLostJson {
 
 /// A task that waits for other tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TaskBlockedJson {
     /// The task.
@@ -329,6 +344,7 @@ pub struct TaskBlockedJson {
 
 /// How `tenure tasks work` ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkJson {
     /// How many tasks were completed.
@@ -347,6 +363,7 @@ pub struct WorkJson {
 
 /// A task that was not completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TaskEndedJson {
     /// Its id.
@@ -355,4 +372,13 @@ pub struct TaskEndedJson {
     pub title: String,
     /// Why.
     pub error: String,
+}
+
+/// The lines that `tenure tasks export` prints without `--json`, each an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LinesJson<T> {
+    /// The lines.
+    pub lines: Vec<T>,
 }

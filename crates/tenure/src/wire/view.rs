@@ -11,6 +11,7 @@ use super::{
 
 /// Every lock in a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AllLocksJson {
     /// The stores of the project, its own first.
@@ -23,6 +24,7 @@ pub struct AllLocksJson {
 
 /// The locks of one store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreLocksJson {
     /// The store, as `--store` takes it.
@@ -38,6 +40,7 @@ pub struct StoreLocksJson {
 
 /// A lock of another tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignLockJson {
     /// The tool: `git`, `cargo`, or `pid file`.
@@ -56,6 +59,7 @@ pub struct ForeignLockJson {
 
 /// A process and a lock of another tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignProcessJson {
     /// The process.
@@ -68,6 +72,7 @@ pub struct ForeignProcessJson {
 
 /// What is wrong in a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DoctorJson {
     /// Whether there is no problem, after what was fixed.
@@ -84,6 +89,7 @@ pub struct DoctorJson {
 
 /// Something that the doctor found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FindingJson {
     /// What it is, for programs.
@@ -106,6 +112,7 @@ pub struct FindingJson {
 
 /// What `tenure doctor --fix` did with one store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FixedJson {
     /// The command that does the same.
@@ -120,6 +127,7 @@ pub struct FixedJson {
 
 /// What the histories of a project's stores prove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct VerifiedJson {
     /// Whether every history could be read, and none shows holders that overlapped, or tokens that did not grow.
@@ -130,6 +138,7 @@ pub struct VerifiedJson {
 
 /// What the history of a store proves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreVerifiedJson {
     /// The store.
@@ -150,6 +159,7 @@ pub struct StoreVerifiedJson {
 
 /// A project and its stores at a glance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StatusJson {
     /// The root of the project; `null` if a store was chosen in a folder without a project.
@@ -176,6 +186,7 @@ pub struct StatusJson {
 
 /// How much is held in a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreCountJson {
     /// The store.
@@ -190,6 +201,7 @@ pub struct StoreCountJson {
 
 /// What keeps a key from the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WhyJson {
     /// What was asked for.
@@ -206,6 +218,7 @@ pub struct WhyJson {
 
 /// One lock in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WhyLinkJson {
     /// How deep in the chain it is: 0 is what was asked for.
@@ -222,6 +235,7 @@ pub struct WhyLinkJson {
 
 /// Who held what when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineJson {
     /// The beginning of what is shown.
@@ -238,6 +252,7 @@ pub struct TimelineJson {
 
 /// A wait that goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WaitSpanJson {
     /// The store, as seen from the project.
@@ -252,6 +267,7 @@ pub struct WaitSpanJson {
 
 /// One grant, from its beginning to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SpanJson {
     /// The store, as seen from the project.
@@ -277,6 +293,7 @@ pub struct SpanJson {
 
 /// One line of `tenure watch --json`. `at` is when it was noticed; an event has the time at which it happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     tag = "type",
     rename_all = "snake_case",
