@@ -12,6 +12,7 @@
 //! | [`store`] | [`TaskStore`]: the trait of a store that holds tasks |
 //! | [`step`] | [`TaskStep`]: what the verbs below need of a store's atomic step |
 //! | [`flow`] | beginning and ending work, with locks |
+//! | [`edit`] | adding, changing and deleting |
 //! | [`mod@follow`] | what a change of a lease means for its task: the hook of the engine |
 //! | [`sections`] | a section's lease between two tasks of its runner |
 //! | [`mod@next`] | the best ready task |
@@ -21,6 +22,7 @@
 //! | [`error`] | [`TaskError`]: why a verb failed |
 
 pub mod check;
+pub mod edit;
 pub mod error;
 pub mod find;
 pub mod flow;

@@ -11,11 +11,12 @@ use tenure_core::claim::Priority;
 use tenure_core::graph::Graph;
 use tenure_core::lease::Token;
 
+use super::edit::{EditStep, add_section};
 use super::flow::{existing, may_move, ring_all_seekers};
 use super::follow::superseded;
 use super::{
-    BadLine, ImportSummary, Section, Status, Task, TaskError, TaskStep, check_description,
-    check_id, check_title, tidy,
+    BadLine, ImportSummary, Section, Status, Task, TaskError, check_description, check_id,
+    check_title, tidy,
 };
 
 /// How many failed attempts a line may give.
@@ -115,7 +116,7 @@ impl ExchangeLine {
 }
 
 /// What an import needs of a step.
-pub trait ImportStep: TaskStep {
+pub trait ImportStep: EditStep {
     /// A new id.
     fn new_id(&mut self) -> String;
 
@@ -123,18 +124,6 @@ pub trait ImportStep: TaskStep {
     fn expect(&mut self, _ids: &[&str]) -> Result<(), Self::Error> {
         Ok(())
     }
-
-    /// Adds a section. Fails with [`TaskError::SectionExists`] if one has this name, in any case of letters, or this id.
-    fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, Self::Error>;
-
-    /// The section of this whole name, in any case of letters.
-    fn section_named(&mut self, name: &str) -> Result<Option<Section>, Self::Error>;
-
-    /// Writes a task, without its dependencies: it has none then.
-    fn put_task(&mut self, task: &Task, before: Option<&Task>) -> Result<(), Self::Error>;
-
-    /// Makes a task depend on another, which exists.
-    fn add_dependency(&mut self, id: &str, on: &str) -> Result<(), Self::Error>;
 
     /// Every dependency: a task, and the task that it depends on.
     fn dependencies(&mut self) -> Result<Vec<(String, String)>, Self::Error>;
@@ -266,7 +255,7 @@ fn take_section<S: ImportStep>(
         return Ok(());
     }
     let id = line.id.unwrap_or_else(|| step.new_id());
-    match step.insert_section(&id, &name) {
+    match add_section(step, &id, &name) {
         Ok(_) => {
             import.done.sections += 1;
             Ok(())
@@ -396,7 +385,7 @@ fn section_of_line<S: ImportStep>(
         return Ok(section);
     }
     let id = step.new_id();
-    let section = step.insert_section(&id, name)?;
+    let section = add_section(step, &id, name)?;
     import.done.sections += 1;
     Ok(section)
 }

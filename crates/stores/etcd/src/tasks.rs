@@ -6,7 +6,7 @@
 //! | `guard` | the guard of all tasks, and changes that are too large for one transaction |
 //! | `entries` | reads and writes of a step |
 //! | `step` | what the verbs of `tenure_tasks` need: beginning and ending work, `next`, import |
-//! | `edit` | adding, changing and deleting, without locks |
+//! | `edit` | what adding, changing and deleting need of a step |
 //! | `repair` | puts right what was removed or damaged |
 //! | `find` | a task or section by id, name or prefix; lists |
 //!
@@ -34,13 +34,15 @@ use std::time::Instant;
 
 use tenure_core::engine::EngineStore;
 use tenure_core::{Acquired, ErrorKind, Holder, HolderId, Lease, StoreError, Token};
+use tenure_tasks::edit::{
+    add_section, add_task, add_task_once, delete_section, delete_tasks, edit_task,
+};
 use tenure_tasks::find::find_task;
 use tenure_tasks::flow::{self, was_ended_by};
-use tenure_tasks::lines::{self, ImportStep as _};
 use tenure_tasks::{
     Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
     Proof, Replica, Runner, Section, SectionSummary, Started, SyncState, Task, TaskError,
-    TaskQuery, TaskStep as _, TaskStore, Withdrawal, next, sections,
+    TaskQuery, TaskStep as _, TaskStore, Withdrawal, lines, next, sections,
 };
 
 use self::records::PastRecord;
@@ -54,7 +56,7 @@ fn new_id() -> String {
 impl TaskStore for EtcdStore {
     fn add_section(&self, name: &str, by: Instant) -> Result<Section, TaskError> {
         let id = new_id();
-        self.change_tasks(by, |step| step.insert_section(&id, name))
+        self.change_tasks(by, |step| add_section(step, &id, name))
     }
 
     fn sections(&self, by: Instant) -> Result<Vec<SectionSummary>, TaskError> {
@@ -72,17 +74,17 @@ impl TaskStore for EtcdStore {
         caller: &HolderId,
         by: Instant,
     ) -> Result<DeletedSection, TaskError> {
-        self.change_tasks(by, |step| step.delete_section(id, move_to, caller))
+        self.change_tasks(by, |step| delete_section(step, id, move_to, caller))
     }
 
     fn add_task(&self, task: &NewTask, by: Instant) -> Result<Task, TaskError> {
         let id = new_id();
-        self.change_tasks(by, |step| step.add_task(&id, task))
+        self.change_tasks(by, |step| add_task(step, &id, task))
     }
 
     fn add_task_once(&self, task: &NewTask, by: Instant) -> Result<(Task, bool), TaskError> {
         let id = new_id();
-        self.change_tasks(by, |step| step.add_task_once(&id, task))
+        self.change_tasks(by, |step| add_task_once(step, &id, task))
     }
 
     fn find_task(&self, given: &str, by: Instant) -> Result<Task, TaskError> {
@@ -103,11 +105,11 @@ impl TaskStore for EtcdStore {
     }
 
     fn edit_task(&self, id: &str, edit: &Edit, by: Instant) -> Result<Task, TaskError> {
-        self.change_tasks(by, |step| step.edit_task(id, edit))
+        self.change_tasks(by, |step| edit_task(step, id, edit))
     }
 
     fn delete_tasks(&self, ids: &[String], by: Instant) -> Result<Vec<DeletedTask>, TaskError> {
-        self.change_tasks(by, |step| step.delete_tasks(ids))
+        self.change_tasks(by, |step| delete_tasks(step, ids))
     }
 
     fn task_history(&self, id: &str, by: Instant) -> Result<Vec<Past>, TaskError> {
@@ -167,7 +169,7 @@ impl TaskStore for EtcdStore {
         let changed = self.change_tasks(by, |step| {
             let mut changed = flow::change(step, id, proof, change)?;
             if !edit.is_empty() {
-                changed.task = step.edit_task(id, edit)?;
+                changed.task = edit_task(step, id, edit)?;
             }
             Ok(changed)
         })?;

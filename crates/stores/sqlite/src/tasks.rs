@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `rows` | rows to tasks and back |
 //! | `find` | a task or section by id, name or prefix; lists |
-//! | `edit` | adding and changing, without locks |
+//! | `edit` | what adding, changing and deleting need of a write transaction |
 //! | `step` | what the verbs of `tenure_tasks` need: beginning and ending work, `next`, import |
 //! | `exchange` | import and export, one line for each task |
 //! | `share` | what clones share, and the history of a task |
@@ -29,6 +29,10 @@ use std::time::Instant;
 
 use tenure_core::engine::EngineStore;
 use tenure_core::{Acquired, Holder, HolderId, Lease, Token};
+use tenure_host::random_uuid;
+use tenure_tasks::edit::{
+    add_section, add_task, add_task_once, delete_section, delete_tasks, edit_task,
+};
 use tenure_tasks::{
     Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
     Proof, Replica, Runner, Section, SectionSummary, Started, SyncState, Task, TaskError,
@@ -42,7 +46,8 @@ use crate::write::{TransactionError, WriteTransaction};
 
 impl TaskStore for SqliteStore {
     fn add_section(&self, name: &str, by: Instant) -> Result<Section, TaskError> {
-        self.change_tasks(by, |write| write.add_section(name))
+        let id = random_uuid().to_string();
+        self.change_tasks(by, |write| add_section(write, &id, name))
     }
 
     fn sections(&self, by: Instant) -> Result<Vec<SectionSummary>, TaskError> {
@@ -60,15 +65,17 @@ impl TaskStore for SqliteStore {
         caller: &HolderId,
         by: Instant,
     ) -> Result<DeletedSection, TaskError> {
-        self.change_tasks(by, |write| write.delete_section(id, move_to, caller))
+        self.change_tasks(by, |write| delete_section(write, id, move_to, caller))
     }
 
     fn add_task(&self, task: &NewTask, by: Instant) -> Result<Task, TaskError> {
-        self.change_tasks(by, |write| write.add_task(task))
+        let id = random_uuid().to_string();
+        self.change_tasks(by, |write| add_task(write, &id, task))
     }
 
     fn add_task_once(&self, task: &NewTask, by: Instant) -> Result<(Task, bool), TaskError> {
-        self.change_tasks(by, |write| write.add_task_once(task))
+        let id = random_uuid().to_string();
+        self.change_tasks(by, |write| add_task_once(write, &id, task))
     }
 
     fn find_task(&self, given: &str, by: Instant) -> Result<Task, TaskError> {
@@ -84,19 +91,11 @@ impl TaskStore for SqliteStore {
     }
 
     fn edit_task(&self, id: &str, edit: &Edit, by: Instant) -> Result<Task, TaskError> {
-        self.change_tasks(by, |write| write.edit_task(id, edit))
+        self.change_tasks(by, |write| edit_task(write, id, edit))
     }
 
     fn delete_tasks(&self, ids: &[String], by: Instant) -> Result<Vec<DeletedTask>, TaskError> {
-        self.change_tasks(by, |write| {
-            let mut deleted = Vec::new();
-            for id in ids {
-                let dependents = find::dependents(write.reader.db, id)?.len();
-                let task = write.delete_task(id)?;
-                deleted.push(DeletedTask { task, dependents });
-            }
-            Ok(deleted)
-        })
+        self.change_tasks(by, |write| delete_tasks(write, ids))
     }
 
     fn task_history(&self, id: &str, by: Instant) -> Result<Vec<Past>, TaskError> {
@@ -139,7 +138,7 @@ impl TaskStore for SqliteStore {
         let changed = self.change_tasks(by, |write| {
             let mut changed = flow::change(write, id, proof, change)?;
             if !edit.is_empty() {
-                changed.task = write.edit_task(id, edit)?;
+                changed.task = edit_task(write, id, edit)?;
             }
             Ok(changed)
         })?;

@@ -1,79 +1,20 @@
-//! Adding, changing and deleting tasks and sections.
+//! What adding, changing and deleting need of a step: [`EditStep`].
 
 use std::collections::BTreeSet;
 
-use tenure_core::{Event, EventKind, HolderId, Key, Mode, Token};
-use tenure_tasks::flow::{
-    existing, may_move, ring_all_seekers, ring_waiters, vacate, wake_seekers,
-};
-use tenure_tasks::lines::{ImportStep as _, as_stored};
-use tenure_tasks::sections::may_delete;
-use tenure_tasks::step::{section_key, task_key};
-use tenure_tasks::{
-    DeletedSection, DeletedTask, Edit, NewTask, Section, Status, Task, TaskError,
-    check_description, check_title,
-};
+use tenure_core::{Event, Key};
+use tenure_tasks::edit::EditStep;
+use tenure_tasks::lines::as_stored;
+use tenure_tasks::step::task_key;
+use tenure_tasks::{Edit, Section, Task, TaskError};
 
 use super::entries::ALL;
-use super::records::{DeletedRecord, TaskRecord};
+use super::records::{DeletedRecord, SectionRecord, TaskRecord};
+use crate::layout::Layout;
 use crate::records::json;
 use crate::step::EtcdStep;
 
 impl EtcdStep<'_> {
-    pub(super) fn add_task(&mut self, id: &str, new: &NewTask) -> Result<Task, TaskError> {
-        check_title(&new.title)?;
-        new.description
-            .as_deref()
-            .map_or(Ok(()), check_description)?;
-        let section = match &new.section {
-            Some(section) => Some(self.existing_section(section)?),
-            None => None,
-        };
-        let now = as_stored(self.now.wall);
-        let task = Task {
-            id: id.to_owned(),
-            title: new.title.clone(),
-            description: new.description.clone(),
-            section,
-            status: Status::Pending,
-            priority: new.priority,
-            depends_on: Vec::new(),
-            blockers: 0,
-            created_at: now,
-            updated_at: now,
-            attempts: 0,
-            last_error: None,
-            not_before: None,
-            runner: None,
-            token: Token::NONE,
-            elsewhere: false,
-            problem: None,
-        };
-        self.put_task(&task, None)?;
-        for on in &new.depends_on {
-            self.depend(id, on)?;
-        }
-        wake_seekers(self)?;
-        existing(self, id)
-    }
-
-    /// Adds a task, if none has its title.
-    pub(super) fn add_task_once(
-        &mut self,
-        id: &str,
-        new: &NewTask,
-    ) -> Result<(Task, bool), TaskError> {
-        let mut found = self.tasks_titled(&new.title, ALL)?;
-        found.retain(|task| task.title == new.title);
-        let oldest = found
-            .into_iter()
-            .min_by_key(|task| (task.created_at, task.id.clone()));
-        match oldest {
-            Some(task) => Ok((task, false)),
-            None => Ok((self.add_task(id, new)?, true)),
-        }
-    }
-
     /// Tasks with this title, in any case of letters.
     pub(super) fn tasks_titled(
         &mut self,
@@ -82,32 +23,117 @@ impl EtcdStep<'_> {
     ) -> Result<Vec<Task>, TaskError> {
         let prefix = self.store.layout.entry('l', &[&title.to_ascii_lowercase()]) + "/";
         let list = self.list(&prefix, limit)?;
-        let ids = list
-            .keys()
-            .filter_map(|name| crate::layout::Layout::rest(&prefix, name));
+        let ids = list.keys().filter_map(|name| Layout::rest(&prefix, name));
         let ids: Vec<String> = ids.collect();
         Ok(self.tasks_with_ids(&ids)?)
     }
 
-    pub(super) fn edit_task(&mut self, id: &str, edit: &Edit) -> Result<Task, TaskError> {
-        let before = existing(self, id)?;
-        edit.title.as_deref().map_or(Ok(()), check_title)?;
-        edit.description
-            .as_deref()
-            .map_or(Ok(()), check_description)?;
-        if let Some(section) = &edit.section {
-            may_move(self, &before)?;
-            if !section.is_empty() {
-                self.existing_section(section)?;
-            }
-            ring_waiters(self, &before)?;
+    /// The ids of the tasks of a section, of these kinds: "w" in progress, "o" open, "d" done.
+    fn tasks_of(&mut self, section: &str, kinds: &[&str]) -> Result<Vec<String>, TaskError> {
+        let mut ids = Vec::new();
+        for kind in kinds {
+            let prefix = self.store.layout.entry('c', &[section, kind]) + "/";
+            ids.extend(self.names(&prefix)?);
         }
-        if edit.is_empty() {
-            return Ok(before);
+        Ok(ids)
+    }
+
+    /// The names of a section's entries: its record, and the index of its name.
+    fn section_names(&self, section: &Section) -> [String; 2] {
+        let layout = &self.store.layout;
+        let by_name = layout.entry('n', &[&section.name.to_ascii_lowercase()]);
+        [layout.entry('s', &[&section.id]), by_name]
+    }
+}
+
+impl EditStep for EtcdStep<'_> {
+    fn expect_locks(&mut self, ids: &[String]) -> Result<(), TaskError> {
+        self.fetch_with_dependencies(ids)?;
+        let keys: Vec<Key> = ids.iter().filter_map(|id| task_key(id).ok()).collect();
+        Ok(self.read_keys(&keys)?)
+    }
+
+    fn section(&mut self, id: &str) -> Result<Option<Section>, TaskError> {
+        Ok(self.section_with_id(id)?)
+    }
+
+    fn section_named(&mut self, name: &str) -> Result<Option<Section>, TaskError> {
+        let by_name = self.store.layout.entry('n', &[&name.to_ascii_lowercase()]);
+        match self.get::<String>(&by_name)? {
+            Some(id) => Ok(self.section_with_id(&id)?),
+            None => Ok(None),
         }
+    }
+
+    fn insert_section(&mut self, section: &Section) -> Result<(), TaskError> {
+        let record = SectionRecord {
+            name: section.name.clone(),
+            created_at: as_stored(self.now.wall),
+            order: self.next_order(),
+        };
+        let [name, by_name] = self.section_names(section);
+        self.put(name, json(&record), 0);
+        self.put(by_name, json(&section.id), 0);
+        Ok(())
+    }
+
+    fn erase_section(&mut self, section: &Section) -> Result<(), TaskError> {
+        for name in self.section_names(section) {
+            self.delete(name);
+        }
+        Ok(())
+    }
+
+    fn count_tasks(&mut self, section: &str) -> Result<(u64, u64), TaskError> {
+        let open = count(self.tasks_of(section, &["w", "o"])?.len());
+        Ok((open + count(self.tasks_of(section, &["d"])?.len()), open))
+    }
+
+    fn maybe_locked(&mut self, section: &str) -> Result<Vec<String>, TaskError> {
+        let ids = self.tasks_of(section, &["w", "o", "d"])?;
+        self.expect_locks(&ids)?;
+        Ok(ids)
+    }
+
+    fn move_tasks(&mut self, from: &Section, to: Option<&Section>) -> Result<(), TaskError> {
+        let now = as_stored(self.now.wall);
+        for id in self.tasks_of(&from.id, &["w", "o", "d"])? {
+            self.modify(&id, |record| {
+                record.section = to.map(|section| section.id.clone());
+                record.updated_at = now;
+            })?;
+        }
+        Ok(())
+    }
+
+    fn put_task(&mut self, task: &Task, _before: Option<&Task>) -> Result<(), TaskError> {
+        let before = self.task_record(&task.id)?;
+        let after = match &before {
+            None => TaskRecord::new(task, self.next_order()),
+            Some(before) => TaskRecord {
+                runner: before.runner.clone(),
+                token: before.token,
+                lost: before.lost.clone(),
+                ended: before.ended.clone(),
+                changed: before.changed.clone(),
+                ..TaskRecord::new(task, before.order)
+            },
+        };
+        self.write_task(&task.id, before.as_ref(), Some(after))?;
+        Ok(())
+    }
+
+    fn titled(&mut self, title: &str) -> Result<Option<Task>, TaskError> {
+        let mut found = self.tasks_titled(title, ALL)?;
+        found.retain(|task| task.title == title);
+        let age = |task: &Task| (task.created_at, task.id.clone());
+        Ok(found.into_iter().min_by_key(age))
+    }
+
+    fn set_fields(&mut self, id: &str, edit: &Edit) -> Result<(), TaskError> {
         let now = as_stored(self.now.wall);
         let filled = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-        self.modify(id, |record| {
+        Ok(self.modify(id, |record| {
             if let Some(title) = &edit.title {
                 record.title.clone_from(title);
             }
@@ -124,25 +150,21 @@ impl EtcdStep<'_> {
                 record.depends_on.remove(on);
             }
             record.updated_at = now;
-        })?;
-        for on in &edit.add_dependencies {
-            self.depend(id, on)?;
-        }
-        wake_seekers(self)?;
-        existing(self, id)
+        })?)
     }
 
-    /// Makes a task depend on another.
-    fn depend(&mut self, id: &str, on: &str) -> Result<(), TaskError> {
-        let (task, on) = (existing(self, id)?, existing(self, on)?);
+    fn add_dependency(&mut self, id: &str, on: &str) -> Result<(), TaskError> {
+        Ok(self.modify(id, |record| {
+            record.depends_on.insert(on.to_owned());
+        })?)
+    }
+
+    fn reaches(&mut self, id: &str, on: &str) -> Result<bool, TaskError> {
         let mut seen = BTreeSet::new();
-        let mut open = vec![on.id.clone()];
+        let mut open = vec![id.to_owned()];
         while !open.is_empty() {
-            if open.contains(&task.id) {
-                return Err(TaskError::Circle {
-                    task: task.title,
-                    on: on.title,
-                });
+            if open.iter().any(|id| id == on) {
+                return Ok(true);
             }
             let names: Vec<String> = open.iter().map(|id| self.task_name(id)).collect();
             self.fetch(names)?;
@@ -155,125 +177,30 @@ impl EtcdStep<'_> {
             }
             open.extend(further.into_iter().filter(|id| !seen.contains(id)));
         }
-        self.add_dependency(&task.id, &on.id)
+        Ok(false)
     }
 
-    /// Deletes tasks that no runner works on.
-    pub(super) fn delete_tasks(&mut self, ids: &[String]) -> Result<Vec<DeletedTask>, TaskError> {
-        self.fetch_with_dependencies(ids)?;
-        let keys: Vec<Key> = ids.iter().filter_map(|id| task_key(id).ok()).collect();
-        self.read_keys(&keys)?;
-        let mut deleted = Vec::new();
-        for id in ids {
-            let task = existing(self, id)?;
-            may_move(self, &task)?;
-            vacate(self, &task_key(id)?)?;
-            let dependents = self.dependents_of(id)?;
-            let before = self.task_record(id)?;
-            self.write_task(id, before.as_ref(), None)?;
-            let record = DeletedRecord {
-                at: as_stored(self.now.wall),
-                title: task.title.clone(),
-            };
-            let name = self.store.layout.entry('x', &[id]);
-            self.put(name, json(&record), 0);
-            for dependent in &dependents {
-                self.modify(dependent, |record| {
-                    record.depends_on.remove(id);
-                })?;
-            }
-            let dependents = dependents.len();
-            deleted.push(DeletedTask { task, dependents });
-        }
-        ring_all_seekers(self)?;
-        Ok(deleted)
-    }
-
-    /// Deletes a section that no other runner holds. Its tasks move to another section first, or (if `move_to` is
-    /// empty) to none.
-    pub(super) fn delete_section(
-        &mut self,
-        id: &str,
-        move_to: Option<&str>,
-        caller: &HolderId,
-    ) -> Result<DeletedSection, TaskError> {
-        let section = self.existing_section(id)?;
-        may_delete(self, &section, caller)?;
-        let ids = self.tasks_of(id)?;
-        let moved_to = match move_to {
-            None if !ids.is_empty() => {
-                let tasks = self.tasks_with_ids(&ids)?;
-                let open = tasks.iter().filter(|task| task.status.is_open());
-                return Err(TaskError::SectionInUse {
-                    section,
-                    tasks: count(tasks.len()),
-                    open: count(open.count()),
-                });
-            }
-            None | Some("") => None,
-            Some(other) if other == id => {
-                return Err(TaskError::BadText {
-                    what: "section to move the tasks to",
-                    problem: "is the one to delete: name another one".into(),
-                });
-            }
-            Some(other) => Some(self.existing_section(other)?),
+    fn erase_task(&mut self, task: &Task) -> Result<usize, TaskError> {
+        let id = &task.id;
+        let dependents = self.dependents_of(id)?;
+        let before = self.task_record(id)?;
+        self.write_task(id, before.as_ref(), None)?;
+        let record = DeletedRecord {
+            at: as_stored(self.now.wall),
+            title: task.title.clone(),
         };
-        self.move_all(&ids, moved_to.as_ref())?;
-        vacate(self, &section_key(&section)?)?;
-        let layout = &self.store.layout;
-        let by_name = layout.entry('n', &[&section.name.to_ascii_lowercase()]);
-        let name = layout.entry('s', &[id]);
-        self.delete(name);
-        self.delete(by_name);
-        ring_all_seekers(self)?;
-        let deleted = DeletedSection {
-            section,
-            moved: count(ids.len()),
-            moved_to,
-        };
-        let event = Event {
-            id: 0,
-            at: self.now.wall,
-            key: section_key(&deleted.section)?,
-            kind: EventKind::Deleted,
-            mode: Mode::Exclusive,
-            token: Token::NONE,
-            holder: caller.clone(),
-            times: 1,
-            reason: Some(deleted.to_string()),
-            evidence: None,
-            waited: None,
-        };
-        self.record(event, false);
-        Ok(deleted)
-    }
-
-    /// The ids of the tasks of a section.
-    fn tasks_of(&mut self, section: &str) -> Result<Vec<String>, TaskError> {
-        let mut ids = Vec::new();
-        for kind in ["w", "o", "d"] {
-            let prefix = self.store.layout.entry('c', &[section, kind]) + "/";
-            ids.extend(self.names(&prefix)?);
-        }
-        Ok(ids)
-    }
-
-    /// Moves tasks, none of which a runner works on.
-    fn move_all(&mut self, ids: &[String], to: Option<&Section>) -> Result<(), TaskError> {
-        self.fetch_with_dependencies(ids)?;
-        let keys: Vec<Key> = ids.iter().filter_map(|id| task_key(id).ok()).collect();
-        self.read_keys(&keys)?;
-        let now = as_stored(self.now.wall);
-        for id in ids {
-            let task = existing(self, id)?;
-            may_move(self, &task)?;
-            ring_waiters(self, &task)?;
-            self.modify(id, |record: &mut TaskRecord| {
-                record.section = to.map(|section| section.id.clone());
-                record.updated_at = now;
+        let name = self.store.layout.entry('x', &[id]);
+        self.put(name, json(&record), 0);
+        for dependent in &dependents {
+            self.modify(dependent, |record| {
+                record.depends_on.remove(id);
             })?;
         }
+        Ok(dependents.len())
+    }
+
+    fn record_event(&mut self, event: &Event) -> Result<(), TaskError> {
+        self.record(event.clone(), false);
         Ok(())
     }
 }

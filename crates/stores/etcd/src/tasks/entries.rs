@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use tenure_core::{Key, StoreError, Token};
-use tenure_tasks::{Section, Task, TaskError};
+use tenure_tasks::{Section, Task};
 
 use super::records::{SectionRecord, TaskRecord};
 use crate::guess::AHEAD;
@@ -189,7 +189,7 @@ impl EtcdStep<'_> {
         if let Some(before) = before {
             for mut past in after.stamp(before, self.now.wall) {
                 if past.field == "section"
-                    && let Some(section) = self.section(&past.value)?
+                    && let Some(section) = self.section_with_id(&past.value)?
                 {
                     past.value = section.name;
                 }
@@ -377,19 +377,13 @@ impl EtcdStep<'_> {
     }
 
     /// The section with this id.
-    pub(super) fn section(&mut self, id: &str) -> Result<Option<Section>, StoreError> {
+    pub(super) fn section_with_id(&mut self, id: &str) -> Result<Option<Section>, StoreError> {
         let name = self.store.layout.entry('s', &[id]);
         let record = self.get::<SectionRecord>(&name)?;
         Ok(record.map(|record| Section {
             id: id.to_owned(),
             name: record.name,
         }))
-    }
-
-    /// The section with this id, which has to exist.
-    pub(super) fn existing_section(&mut self, id: &str) -> Result<Section, TaskError> {
-        let section = self.section(id)?;
-        section.ok_or_else(|| TaskError::NoSection(id.to_owned()))
     }
 
     /// Every section, in the order in which they were added.

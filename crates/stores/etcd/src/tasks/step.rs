@@ -5,15 +5,14 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use tenure_core::{Evidence, HolderId, Key, KeyKind, Lease, StoreError};
 use tenure_tasks::follow::lost_after_grant;
-use tenure_tasks::lines::{ImportStep, as_stored, check_name};
+use tenure_tasks::lines::{ImportStep, as_stored};
 use tenure_tasks::step::{Candidate, ReadyPart, any_task, task_key};
-use tenure_tasks::{Section, Status, Task, TaskError, TaskStep, check_id};
+use tenure_tasks::{Status, Task, TaskError, TaskStep};
 
 use super::entries::ALL;
-use super::records::{Ready, SectionRecord, TaskRecord};
+use super::records::Ready;
 use crate::layout::Layout;
 use crate::proto::RangeRequest;
-use crate::records::json;
 use crate::step::EtcdStep;
 
 /// How many tasks whose pause has ended are made ready at once. The next step does the others.
@@ -278,63 +277,6 @@ impl ImportStep for EtcdStep<'_> {
         self.fetch_with_dependencies(&known)?;
         let keys: Vec<Key> = known.iter().filter_map(|id| task_key(id).ok()).collect();
         Ok(self.read_keys(&keys)?)
-    }
-
-    fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, TaskError> {
-        check_name(name)?;
-        check_id("id of the section", id)?;
-        let taken = match self.section_named(name)? {
-            Some(section) => Some(section),
-            None => self.section(id)?,
-        };
-        if let Some(taken) = taken {
-            return Err(TaskError::SectionExists(taken));
-        }
-        let record = SectionRecord {
-            name: name.to_owned(),
-            created_at: as_stored(self.now.wall),
-            order: self.next_order(),
-        };
-        let layout = &self.store.layout;
-        let by_name = layout.entry('n', &[&name.to_ascii_lowercase()]);
-        let section = layout.entry('s', &[id]);
-        self.put(section, json(&record), 0);
-        self.put(by_name, json(&id), 0);
-        Ok(Section {
-            id: id.to_owned(),
-            name: name.to_owned(),
-        })
-    }
-
-    fn section_named(&mut self, name: &str) -> Result<Option<Section>, TaskError> {
-        let by_name = self.store.layout.entry('n', &[&name.to_ascii_lowercase()]);
-        match self.get::<String>(&by_name)? {
-            Some(id) => Ok(self.section(&id)?),
-            None => Ok(None),
-        }
-    }
-
-    fn put_task(&mut self, task: &Task, _before: Option<&Task>) -> Result<(), TaskError> {
-        let before = self.task_record(&task.id)?;
-        let after = match &before {
-            None => TaskRecord::new(task, self.next_order()),
-            Some(before) => TaskRecord {
-                runner: before.runner.clone(),
-                token: before.token,
-                lost: before.lost.clone(),
-                ended: before.ended.clone(),
-                changed: before.changed.clone(),
-                ..TaskRecord::new(task, before.order)
-            },
-        };
-        self.write_task(&task.id, before.as_ref(), Some(after))?;
-        Ok(())
-    }
-
-    fn add_dependency(&mut self, id: &str, on: &str) -> Result<(), TaskError> {
-        Ok(self.modify(id, |record| {
-            record.depends_on.insert(on.to_owned());
-        })?)
     }
 
     fn dependencies(&mut self) -> Result<Vec<(String, String)>, TaskError> {

@@ -130,14 +130,6 @@ pub(super) fn section_named(db: &Connection, name: &str) -> rusqlite::Result<Opt
     .optional()
 }
 
-/// The section with this id, which has to exist.
-pub(super) fn section_by_id(db: &Connection, id: &str) -> Result<Section, NotFound> {
-    db.prepare_cached("SELECT id, name FROM sections WHERE id = ?1")?
-        .query_row([id], to_section)
-        .optional()?
-        .ok_or_else(|| TaskError::NoSection(id.to_owned()).into())
-}
-
 /// Another program may have written anything: one bad row spoils no list.
 pub(super) fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
     Ok(Section {

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 use tenure_core::Key;
 use tenure_host::random_uuid;
+use tenure_tasks::edit::{remove_section, remove_task};
 use tenure_tasks::follow::superseded;
 use tenure_tasks::step::{section_key, task_key};
 use tenure_tasks::{MergeSummary, Replica, Section, SectionCopy, Status, TaskCopy, flow};
@@ -100,7 +101,7 @@ impl WriteTransaction<'_> {
             if self.is_held(&section_key(&section)?)? {
                 self.not_shared_yet("")?;
             } else {
-                self.remove_section(&section)?;
+                remove_section(self, &section)?;
                 merged.deleted_sections += 1;
             }
         }
@@ -226,7 +227,7 @@ impl WriteTransaction<'_> {
                 merged.held += 1;
                 return self.not_shared_yet(id);
             }
-            self.remove_task(task)?;
+            remove_task(self, task)?;
             merged.deleted += 1;
         }
         let title = task.map(|task| task.title).unwrap_or_default();

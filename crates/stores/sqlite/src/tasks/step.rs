@@ -8,7 +8,7 @@ use tenure_core::{Evidence, HolderId, Key, Lease};
 use tenure_host::random_uuid;
 use tenure_tasks::lines::ImportStep;
 use tenure_tasks::step::{Candidate, ReadyPart};
-use tenure_tasks::{Section, Task, TaskError, TaskStep};
+use tenure_tasks::{Task, TaskError, TaskStep};
 
 use super::{find, rows};
 use crate::history;
@@ -179,46 +179,6 @@ impl ImportStep for WriteTransaction<'_> {
         random_uuid().to_string()
     }
 
-    fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, TransactionError> {
-        self.new_section(id, name)
-    }
-
-    fn section_named(&mut self, name: &str) -> Result<Option<Section>, TransactionError> {
-        Ok(find::section_named(self.reader.db, name)?)
-    }
-
-    fn put_task(&mut self, task: &Task, before: Option<&Task>) -> Result<(), TransactionError> {
-        let sql = if before.is_some() {
-            "UPDATE tasks SET title = ?2, description = ?3, section_id = ?4, status = ?5, priority = ?6,
-             created_at = ?7, updated_at = ?8, attempts = ?9, last_error = ?10, not_before = NULL WHERE id = ?1"
-        } else {
-            "INSERT INTO tasks (id, title, description, section_id, status, priority, created_at, updated_at,
-             attempts, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
-        };
-        let db = self.reader.db;
-        db.prepare_cached(sql)?.execute(params![
-            task.id,
-            task.title,
-            task.description,
-            task.section.as_ref().map(|section| &section.id),
-            task.status.word(),
-            task.priority.level(),
-            time(task.created_at),
-            time(task.updated_at),
-            number(task.attempts),
-            task.last_error,
-        ])?;
-        db.prepare_cached("DELETE FROM task_dependencies WHERE task_id = ?1")?
-            .execute([&task.id])?;
-        Ok(())
-    }
-
-    fn add_dependency(&mut self, id: &str, on: &str) -> Result<(), TransactionError> {
-        let sql = "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)";
-        self.reader.db.prepare_cached(sql)?.execute([id, on])?;
-        Ok(())
-    }
-
     fn dependencies(&mut self) -> Result<Vec<(String, String)>, TransactionError> {
         let sql = "SELECT task_id, depends_on FROM task_dependencies";
         let mut statement = self.reader.db.prepare_cached(sql)?;
@@ -236,17 +196,5 @@ impl ImportStep for WriteTransaction<'_> {
             TransactionError::Task(error) => Ok(*error),
             other => Err(other),
         }
-    }
-}
-
-impl WriteTransaction<'_> {
-    /// The task with this id, which has to exist.
-    pub(super) fn task(&self, id: &str) -> Result<Task, TransactionError> {
-        rows::by_id(self.reader.db, id)?.ok_or_else(|| TaskError::NoTask(id.to_owned()).into())
-    }
-
-    /// Wakes the runners that look for any task, after a change that may have made some ready.
-    pub(super) fn wake_seekers(&mut self) -> Result<(), TransactionError> {
-        tenure_tasks::flow::wake_seekers(self)
     }
 }
