@@ -503,7 +503,9 @@ fn a_forgotten_separator_is_named() {
         "run build make -j4",
         "run build --no-wait make",
     ] {
-        let said = project.tenure(words).fails(2, &["id you forget `--`"]);
+        let said = project
+            .tenure(words)
+            .fails(2, &["put -- before the command"]);
         assert!(!said.err.contains("-- -"), "{said:?}");
     }
     project

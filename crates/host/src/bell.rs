@@ -380,8 +380,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
         let lock = LivenessLock::take(&folder).unwrap();
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         let process = crate::identity::process(child.id()).unwrap().unwrap();
+        child.kill().unwrap();
         child.wait().unwrap();
         let bell = Bell::default();
         let exits = bell.watch(&folder, [&Binding::Process { process }]);

@@ -19,6 +19,9 @@ const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// How many characters of a command are kept.
 const MOST_COMMAND: usize = 200;
 
+/// How long a list of locks certainly comes from the kernel at once.
+const SHORT_LIST: usize = 2_000;
+
 /// How much later than its file a process may have started: the clock of files is coarse.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);
 
@@ -66,9 +69,10 @@ impl Processes {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let all = pids.filter_map(|pid| see(pid, &now)).collect();
-        let locks = fs::read_to_string("/proc/locks");
-        let locks = locks.map(|table| table.lines().filter_map(held_lock).collect());
-        Self { all, locks }
+        Self {
+            all,
+            locks: held_locks(),
+        }
     }
 
     /// Why it is not known which process has a kernel lock, if it is not.
@@ -176,6 +180,17 @@ fn entries(folder: impl AsRef<Path>) -> Vec<fs::DirEntry> {
         .flatten()
         .flatten()
         .collect()
+}
+
+/// Every kernel lock that is held. The kernel prints a long list page by page, and leaves out a lock if an earlier one
+/// is released between two pages. So a long list is read twice: a lock that both readings leave out is unlikely.
+fn held_locks() -> io::Result<Vec<(u32, FileId)>> {
+    let read = || fs::read_to_string("/proc/locks");
+    let mut table = read()?;
+    if table.len() > SHORT_LIST {
+        table += &read()?;
+    }
+    Ok(table.lines().filter_map(held_lock).collect())
 }
 
 /// A line of `/proc/locks`, if the lock is held: `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`.

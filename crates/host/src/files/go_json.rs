@@ -373,7 +373,7 @@ impl Scanner<'_> {
                         _ => (Open::List, b']'),
                     };
                     if open.len() == MAX_DEPTH {
-                        return Err(self.error("it is nested too deeply"));
+                        return Err(self.error("it exceeded max depth"));
                     }
                     self.at += 1;
                     self.skip_space();
