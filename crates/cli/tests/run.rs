@@ -498,19 +498,17 @@ fn options_of_flock_are_understood() {
 #[test]
 fn a_forgotten_separator_is_named() {
     let project = Project::new();
-    for words in [
-        "run build make all",
-        "run build make -j4",
-        "run build --no-wait make",
+    for (words, tip) in [
+        ("run build make all", "tip: tenure run build -- make all"),
+        ("run build make -j4", "tip: tenure run build -- make -j4"),
+        (
+            "run build --no-wait make",
+            "tip: tenure run build --no-wait -- make",
+        ),
     ] {
-        let said = project
-            .tenure(words)
-            .fails(2, &["put -- before the command"]);
+        let said = project.tenure(words).fails(2, &[tip]);
         assert!(!said.err.contains("-- -"), "{said:?}");
     }
-    project
-        .tenure("run build make all")
-        .fails(2, &["tenure run build -- make all"]);
     let said = project.tenure("run build -- true -z").code;
     assert_eq!(said, 0);
     let said = project.tenure("run build -z -- true").exits(2);
