@@ -169,7 +169,7 @@ impl Changes {
             return self.settle_paths(step, key);
         }
         let is_over = match granted {
-            // Remaining an exclusive lease there is no other, and beside one more reservation not more of them than before.
+            // Beside an exclusive lease there is no other, and beside one more reservation not more of them than before.
             Some(lease) => lease.mode.is_exclusive() || has_paths(lease) && self.ended.is_empty(),
             None => self.ended.is_empty(),
         };

@@ -142,7 +142,7 @@ impl SqliteStore {
     /// ```
     /// use std::time::{Duration, Instant};
     ///
-    /// use tenure_core::{ErrorKind, Store};
+    /// use tenure_core::{ErrorKind, Records, Store};
     /// use tenure_sqlite::{SqliteOptions, SqliteStore};
     ///
     /// let dir = tempfile::tempdir().unwrap();
