@@ -18,7 +18,7 @@ use tenure::text::visible;
 use tenure::who::NoName;
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
 
-use crate::args::Global;
+use crate::args::{Global, Names};
 use crate::exit::Exit;
 use crate::help;
 use crate::words;
@@ -79,11 +79,8 @@ impl Answer {
     pub(crate) fn silent(exit: Exit) -> Self {
         Self {
             exit,
-            data: Value::Null,
-            text: String::new(),
-            is_styled: false,
             silent: true,
-            undo: None,
+            ..Self::new((), "")
         }
     }
 }
@@ -373,8 +370,7 @@ impl From<tenure::store::BadUrl> for Failure {
 /// Prints the outcome of a command and returns the exit code.
 pub(crate) fn print_outcome(
     global: &Global,
-    command: &str,
-    subcommand: Option<&str>,
+    names: Names,
     outcome: Result<Answer, Failure>,
 ) -> i32 {
     match outcome {
@@ -382,7 +378,7 @@ pub(crate) fn print_outcome(
             let written = if answer.silent || (answer.text.is_empty() && !global.json) {
                 Ok(())
             } else if global.json {
-                write_line(&envelope(command, subcommand, Some(answer.data), None))
+                write_line(&envelope(names, Some(answer.data), None))
             } else if answer.is_styled {
                 write_line(&answer.text)
             } else {
@@ -408,7 +404,7 @@ pub(crate) fn print_outcome(
                     message: without_numbers(&failure.message),
                     details: *failure.details,
                 };
-                let _ = write_line(&envelope(command, subcommand, None, Some(error)));
+                let _ = write_line(&envelope(names, None, Some(error)));
             } else {
                 let mut text = failure.text.unwrap_or(failure.message);
                 for hint in failure.hints {
@@ -427,16 +423,11 @@ pub(crate) fn print_outcome(
     }
 }
 
-fn envelope(
-    command: &str,
-    subcommand: Option<&str>,
-    data: Option<Value>,
-    error: Option<ErrorJson<Value>>,
-) -> String {
+fn envelope(names: Names, data: Option<Value>, error: Option<ErrorJson<Value>>) -> String {
     let envelope = Envelope {
         success: error.is_none(),
-        command: command.to_owned(),
-        subcommand: subcommand.map(str::to_owned),
+        command: names.command,
+        subcommand: names.subcommand,
         data,
         error,
     };
@@ -533,7 +524,11 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
                     message,
                     details: json!({}),
                 };
-                let _ = write_line(&envelope("tenure", None, None, Some(error)));
+                let names = Names {
+                    command: "tenure".to_owned(),
+                    subcommand: None,
+                };
+                let _ = write_line(&envelope(names, None, Some(error)));
             } else if words.iter().all(|word| is_visible(&word.to_string_lossy())) {
                 let _ = write_page(anstream::stderr().lock(), &text);
             } else {

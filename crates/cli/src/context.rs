@@ -144,7 +144,7 @@ pub(crate) fn config_for(store: &StoreUrl, project: Option<&Project>) -> Result<
 }
 
 /// The store that the caller named instead of the project's own: `--store`, or `TENURE_STORE`.
-fn named_store(global: &Global) -> Option<OsString> {
+pub(crate) fn named_store(global: &Global) -> Option<OsString> {
     global.store.clone().or_else(StoreUrl::in_environment)
 }
 
@@ -304,23 +304,15 @@ fn refuse_missing_store(global: &Global) -> Result<(), Failure> {
 /// the daemon shares the change.
 pub(crate) fn open_to_change(global: &Global) -> Result<Tenure, Failure> {
     let tenure = open_existing(global)?;
-    share_changes(global, &tenure);
+    autostart(global, &tenure);
     Ok(tenure)
 }
 
 /// The same for a command that adds tasks.
 pub(crate) fn open_to_add(global: &Global) -> Result<Tenure, Failure> {
     let tenure = open(global)?;
-    share_changes(global, &tenure);
+    autostart(global, &tenure);
     Ok(tenure)
-}
-
-/// Starts the daemon if the settings say so.
-fn share_changes(global: &Global, tenure: &Tenure) {
-    let is_own = named_store(global).is_none() && tenure.config().store_url().is_none();
-    if tenure.config().daemon.autostart && is_own {
-        autostart(global);
-    }
 }
 
 /// The environment of a command that runs under these leases, under `others` of the same store, and

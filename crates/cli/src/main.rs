@@ -76,8 +76,7 @@ fn run() {
     if args.global.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    let (command, subcommand) = args.command.names();
-    let global = args.global.clone();
+    let (global, names) = (args.global.clone(), std::mem::take(&mut args.names));
     if !is_hook && !matches!(args.command, Command::Complete { .. }) {
         context::warn_of_variables(&global);
     }
@@ -97,7 +96,7 @@ fn run() {
     };
     // A coding agent takes the exit code 2 of a hook for a refusal. A mistake in its configuration is none.
     let is_mistake = is_hook && outcome.is_err();
-    let code = answer::print_outcome(&global, command, subcommand, outcome);
+    let code = answer::print_outcome(&global, names, outcome);
     std::process::exit(if is_mistake {
         Exit::Runtime.code()
     } else {

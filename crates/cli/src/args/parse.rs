@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{Acquire, Args, Command, Fence, Global, Release, Renew, Run, typed};
+use super::{Acquire, Args, Command, Fence, Global, Names, Release, Renew, Run, typed};
 
 #[derive(Debug, Parser)]
 #[command(name = "tenure")]
@@ -36,8 +36,9 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
     let is_frequent = typed::command(words)
         .and_then(|at| words.get(at)?.to_str())
         .is_some_and(Frequent::has_subcommand);
-    if is_frequent && let Ok(short) = parse_as::<Short>(words) {
+    if is_frequent && let Ok((short, names)) = parse_as::<Short>(words) {
         return Ok(Args {
+            names,
             global: short.global,
             command: match short.command {
                 Frequent::Run(run) => Command::Run(run),
@@ -48,7 +49,13 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
             },
         });
     }
-    let args: Args = parse_as(words)?;
+    let (mut args, names): (Args, _) = parse_as(words)?;
+    args.names = names;
+    match &args.command {
+        Command::Hook(hook) => args.names.subcommand = Some(hook.tool.name().to_owned()),
+        Command::Setup(setup) => args.names.subcommand = Some(setup.what.name().to_owned()),
+        _ => {}
+    }
     // `reserve release` is no wish for a file of this name, unless there is one.
     if let Command::Reserve(reserve) = &args.command
         && let Some(first) = reserve.patterns.first()
@@ -68,8 +75,14 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
 
 /// As [`Parser::try_parse_from`], which also takes the parser apart again: this process has no use for its
 /// memory.
-fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, clap::Error> {
+fn parse_as<T: Parser>(words: &[OsString]) -> Result<(T, Names), clap::Error> {
     let mut parser = ManuallyDrop::new(T::command());
     let mut matches = ManuallyDrop::new(parser.try_get_matches_from_mut(words)?);
-    T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut parser))
+    let below = matches.subcommand();
+    let names = Names {
+        command: below.map_or_else(String::new, |(name, _)| name.to_owned()),
+        subcommand: below.and_then(|(_, more)| Some(more.subcommand_name()?.to_owned())),
+    };
+    let parsed = T::from_arg_matches_mut(&mut matches);
+    Ok((parsed.map_err(|error| error.format(&mut parser))?, names))
 }

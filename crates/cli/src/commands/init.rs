@@ -46,51 +46,42 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
     let complete = !new && project.has_store();
     // Creates the database now, so that a problem with it is reported by this command.
     let tenure = project.open_store(context::config(Some(&project))?, Tenure::open_for_locks)?;
-    let folder = project.folder();
+    let folder = project.folder().display().to_string();
     let mut fetched = Fetched::default();
     if !complete {
         fetched = fetch(&project, &tenure);
     }
     let mut text = if new {
-        format!(
-            "Created {}.\nTry: tenure run build -- echo 'only one at a time'",
-            folder.display()
-        )
+        format!("Created {folder}.\nTry: tenure run build -- echo 'only one at a time'")
     } else if complete {
-        format!("{} exists already; nothing was changed.", folder.display())
+        format!("{folder} exists already; nothing was changed.")
     } else {
-        format!(
-            "Created the database in {}, which existed already.",
-            folder.display()
-        )
+        format!("Created the database in {folder}, which existed already.")
     };
     if project.is_shared() {
         text.push_str("\nAll worktrees of this git repository share it.");
     }
     let chosen = context::chosen_url(global);
-    if let Some(store) = chosen
-        .as_ref()
-        .map_or(Some(None), |it| it.as_ref().map(Some))
-    {
+    if !matches!(chosen, Ok(None)) {
+        let chosen = chosen.ok().flatten();
         let by = match tenure.config().store_url() {
-            Some(configured) if Some(&configured) == store => "store.url",
+            Some(configured) if Some(&configured) == chosen.as_ref() => "store.url",
             _ => "TENURE_STORE",
         };
-        let store = store.map_or_else(|| "that store".to_owned(), ToString::to_string);
+        let store = chosen.map_or_else(|| "that store".to_owned(), |url| url.to_string());
         text = format!("{text}\nBut {by} is set: commands use {store} instead.");
     }
     for line in &fetched.lines {
         text.push('\n');
         text.push_str(line);
     }
-    let text = if global.quiet { String::new() } else { text };
     let data = ProjectJson {
-        folder: folder.display().to_string(),
+        folder,
         created: new,
         tasks: fetched.tasks,
         from: fetched.from,
     };
-    Ok(Answer::new(data, text))
+    Ok(Answer::confirmed(global, data, text))
 }
 
 /// What other clones share already.

@@ -6,15 +6,16 @@ mod log;
 use std::io::Read;
 use std::path::PathBuf;
 
+use serde_json::value::RawValue;
 use tenure::protocols::ledger::{
-    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
+    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Options,
+    Verified,
 };
 use tenure::text::{duration, plural};
 use tenure::wire::{
     AppendedJson, ErrorCode, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson, LedgerLockJson,
     LedgerVerifiedJson, SequenceMismatchJson,
 };
-use tenure_host::HostClock;
 use tenure_host::files::look;
 
 use crate::answer::{Answer, Failure};
@@ -83,12 +84,11 @@ fn in_folder(place: &Place) -> String {
     })
 }
 
-fn options() -> Result<tenure::protocols::ledger::Options, Failure> {
+fn options() -> Result<Options, Failure> {
     let config = context::config(context::project_if_found().as_ref())?;
-    Ok(tenure::protocols::ledger::Options {
-        clock: std::sync::Arc::new(HostClock::new()),
+    Ok(Options {
         queue_grace: config.locking.queue_grace,
-        ..tenure::protocols::ledger::Options::default()
+        ..Options::default()
     })
 }
 
@@ -101,10 +101,8 @@ fn open(global: &Global, place: &Place) -> Result<Ledger, Failure> {
 }
 
 fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result<Answer, Failure> {
-    let root = match folder {
-        Some(folder) => context::start()?.join(folder),
-        None => context::start()?,
-    };
+    let start = context::start()?;
+    let root = folder.map_or(start.clone(), |folder| start.join(folder));
     let new = !root.join("ledger").is_dir();
     let dialect = match dialect {
         DialectArg::Documented => Dialect::Documented,
@@ -133,10 +131,7 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
         created: new,
         dialect: dialect.word().to_owned(),
     };
-    Ok(Answer::new(
-        data,
-        if global.quiet { String::new() } else { text },
-    ))
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
@@ -206,39 +201,28 @@ fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
             "standard input is too long: the limit is 64 MiB",
         ));
     }
-    let mut events = Vec::new();
-    let mut rest = serde_json::Deserializer::from_str(&text).into_iter::<serde::de::IgnoredAny>();
-    let mut begin = 0;
-    while let Some(value) = rest.next() {
-        let end = rest.byte_offset();
-        match value {
-            Ok(_) => events.push(NewEvent::parse(text.get(begin..end).unwrap_or_default())),
-            Err(error) => {
-                events.push(Err(BadEvent::NotJson(error.to_string())));
-                break;
-            }
-        }
-        begin = end;
-    }
+    let values = serde_json::Deserializer::from_str(&text).into_iter::<&RawValue>();
+    let events = values.map(|value| match value {
+        Ok(event) => NewEvent::parse(event.get()),
+        Err(error) => Err(BadEvent::NotJson(error.to_string())),
+    });
+    let events: Vec<_> = events.collect();
     if events.is_empty() {
-        events.push(NewEvent::parse(""));
+        return Ok(vec![NewEvent::parse("")]);
     }
     Ok(events)
 }
 
 /// Another program holds the ledger lock. The first words are the protocol's.
 pub(crate) fn locked(lock: &BlockingLock) -> Failure {
-    Failure::new(
-        ErrorCode::LedgerLocked,
-        format!(
-            "timeout waiting for lock: {} is held by {lock}, {} ago; nothing was written\n  \
-             if that program has exited, which tenure can't prove, run: tenure ledger break-lock --older-than 30s --force --dir {}",
-            lock.path.display(),
-            words::elapsed(lock.age),
-            words::quoted(&lock.root().display().to_string())
-        ),
-    )
-    .details(lock_json(lock))
+    let message = format!(
+        "timeout waiting for lock: {} is held by {lock}, {} ago; nothing was written\n  \
+         if that program has exited, which tenure can't prove, run: tenure ledger break-lock --older-than 30s --force --dir {}",
+        lock.path.display(),
+        words::elapsed(lock.age),
+        words::quoted(&lock.root().display().to_string())
+    );
+    Failure::new(ErrorCode::LedgerLocked, message).details(lock_json(lock))
 }
 
 fn lock_json(lock: &BlockingLock) -> LedgerLockJson {
@@ -258,13 +242,13 @@ fn break_lock(
     force: bool,
 ) -> Result<Answer, Failure> {
     match broken {
-        BreakOutcome::NotHeld => Ok(Answer::new(
-            LedgerLockBrokenJson {
+        BreakOutcome::NotHeld => {
+            let data = LedgerLockBrokenJson {
                 lock: None,
                 broken: false,
-            },
-            "The ledger lock is not held.",
-        )),
+            };
+            Ok(Answer::new(data, "The ledger lock is not held."))
+        }
         BreakOutcome::Removed(lock) => {
             let data = LedgerLockBrokenJson {
                 lock: Some(lock_json(&lock)),
@@ -275,10 +259,8 @@ fn break_lock(
             } else {
                 "by force, which is recorded"
             };
-            Ok(Answer::new(
-                data,
-                format!("Removed the ledger lock of {lock}: {how}."),
-            ))
+            let text = format!("Removed the ledger lock of {lock}: {how}.");
+            Ok(Answer::new(data, text))
         }
         BreakOutcome::Refused(lock) => {
             let age = words::elapsed(lock.age);
@@ -333,9 +315,7 @@ fn verify(ledger: &Ledger) -> Result<Answer, Failure> {
         lines.push(format!("Sound: {summary}."));
         return Ok(Answer::new(data, lines.join("\n")));
     }
-    lines.insert(
-        0,
-        format!("{} is not sound: {summary}", ledger.path().display()),
-    );
+    let folder = ledger.path().display();
+    lines.insert(0, format!("{folder} is not sound: {summary}"));
     Err(Failure::new(ErrorCode::LedgerNotSound, lines.join("\n  ")).details(data))
 }

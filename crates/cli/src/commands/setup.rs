@@ -38,12 +38,11 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
     };
     if !data.changed {
         let text = match (setup.remove, &change.old) {
-            _ if global.quiet => String::new(),
             (true, None) => format!("{file} does not exist; there is nothing to remove."),
             (true, Some(_)) => format!("{file} has nothing of tenure; nothing was changed."),
             (false, _) => format!("{file} is set up already; nothing was changed."),
         };
-        return Ok(Answer::new(data, text));
+        return Ok(Answer::confirmed(global, data, text));
     }
     let difference = difference(&change, &file);
     if !setup.yes {
@@ -54,9 +53,6 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         confirm(global, setup, &difference, &ask, &data)?;
     }
     change.write()?;
-    if global.quiet {
-        return Ok(Answer::new(data, ""));
-    }
     let what = match (&change.old, &change.new) {
         (None, _) => "Created",
         (_, None) => "Removed",
@@ -77,7 +73,7 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
             lines.push("But tenure is not on your PATH, where the agent looks for it: install it, or add its folder.".to_owned());
         }
     }
-    Ok(Answer::new(data, lines.join("\n")))
+    Ok(Answer::confirmed(global, data, lines.join("\n")))
 }
 
 /// The change, as `diff -u` shows it.
@@ -104,10 +100,8 @@ fn refuse_user(setup: &Setup) -> Result<(), Failure> {
     if !setup.user {
         return Ok(());
     }
-    let message = format!(
-        "{} is about one repository: leave --user out",
-        setup.what.name()
-    );
+    let what = setup.what.name();
+    let message = format!("{what} is about one repository: leave --user out");
     Err(Failure::new(ErrorCode::Usage, message))
 }
 
@@ -121,13 +115,8 @@ fn git(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         (what, GuardCommand::Install)
     };
     if !setup.yes {
-        confirm(
-            global,
-            setup,
-            what,
-            "Change the hooks?",
-            serde_json::json!({}),
-        )?;
+        let ask = "Change the hooks?";
+        confirm(global, setup, what, ask, serde_json::json!({}))?;
     }
     guard(global, command)
 }

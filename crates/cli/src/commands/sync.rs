@@ -56,12 +56,7 @@ fn cycle(global: &Global, project: &Project, config: &Config) -> Result<Answer, 
     match outcome {
         CycleOutcome::Done => {
             lines.push(format!("{message}."));
-            let text = if global.quiet {
-                String::new()
-            } else {
-                lines.join("\n")
-            };
-            Ok(Answer::new(data, text))
+            Ok(Answer::confirmed(global, data, lines.join("\n")))
         }
         // The protocol prescribes this line.
         CycleOutcome::Skipped => Err(Failure::new(ErrorCode::ExclusiveLocked, message.clone())
@@ -100,10 +95,8 @@ fn status(project: &Project, tenure: &Tenure) -> Result<Answer, Failure> {
 }
 
 fn status_text(status: &SyncStatus) -> String {
-    let mut lines = vec![format!(
-        "Not shared yet: {}",
-        plural::count(number(status.unshared), "changed task")
-    )];
+    let unshared = plural::count(status.unshared, "changed task");
+    let mut lines = vec![format!("Not shared yet: {unshared}")];
     for remote in &status.remotes {
         let commits = |count| plural::count(count, "commit");
         let now = match &remote.error {
@@ -136,18 +129,12 @@ fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answe
     let mut lines: Vec<String> = Vec::new();
     for commit in &commits {
         let id = commit.id.get(..10).unwrap_or(&commit.id);
-        lines.push(format!(
-            "{id}  {}  {}",
-            TimeJson(commit.at),
-            flat(&commit.author)
-        ));
+        let (at, author) = (TimeJson(commit.at), flat(&commit.author));
+        lines.push(format!("{id}  {at}  {author}"));
         for change in &commit.changes {
             let id = change.id.get(..8).unwrap_or(&change.id);
-            lines.push(format!(
-                "    {id}  {}: {}",
-                flat(&change.title),
-                flat(&change.what.join(", "))
-            ));
+            let (title, what) = (flat(&change.title), flat(&change.what.join(", ")));
+            lines.push(format!("    {id}  {title}: {what}"));
         }
     }
     let text = if lines.is_empty() {
@@ -195,10 +182,8 @@ fn restore(
     let text = if nothing {
         format!("All tasks of {short} are as they were then.")
     } else {
-        format!(
-            "Restored {short}: {}. tenure sync shares that.",
-            words(&plan)
-        )
+        let words = words(&plan);
+        format!("Restored {short}: {words}. tenure sync shares that.")
     };
     let data = SyncRestoreJson {
         changed: number(plan.changed),
@@ -206,12 +191,11 @@ fn restore(
         newer: number(plan.newer),
         commit: plan.commit,
     };
-    let text = if global.quiet { String::new() } else { text };
-    Ok(Answer::new(data, text))
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn words(plan: &Restore) -> String {
-    let count = |count: usize| plural::count(number(count), "task");
+    let count = |count: usize| plural::count(count, "task");
     let mut parts = vec![
         format!("{} set back", count(plan.changed)),
         format!(
@@ -228,13 +212,9 @@ fn words(plan: &Restore) -> String {
 /// Asks the person at the terminal.
 fn ask(global: &Global, plan: &Restore) -> Result<bool, Failure> {
     if global.json || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(Failure::new(
-            ErrorCode::Usage,
-            format!(
-                "this would restore tasks ({}): confirm with --yes",
-                words(plan)
-            ),
-        ));
+        let words = words(plan);
+        let message = format!("this would restore tasks ({words}): confirm with --yes");
+        return Err(Failure::new(ErrorCode::Usage, message));
     }
     anstream::eprint!("Restore ({})? [y/N] ", words(plan));
     let _ = std::io::stderr().flush();

@@ -68,21 +68,14 @@ fn follow(
 }
 
 fn print(global: &Global, lines: &[String]) -> io::Result<()> {
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let text: String = lines
-        .iter()
-        .map(|line| {
-            if global.json {
-                format!("{}\n", to_value(&object(line)))
-            } else {
-                format!("{}\n", shown(line))
-            }
-        })
-        .collect();
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    for line in lines {
+        if global.json {
+            writeln!(out, "{}", to_value(&object(line)))?;
+        } else {
+            writeln!(out, "{}", shown(line))?;
+        }
+    }
     out.flush()
 }
 
@@ -93,13 +86,10 @@ fn parts(line: &str) -> Option<(&str, &str)> {
 }
 
 fn object(line: &str) -> LogLineJson {
-    let (at, text) = match parts(line) {
-        Some((at, text)) => (Some(at.to_owned()), text),
-        None => (None, line),
-    };
+    let parts = parts(line);
     LogLineJson {
-        at,
-        text: text.to_owned(),
+        at: parts.map(|(at, _)| at.to_owned()),
+        text: parts.map_or(line, |(_, text)| text).to_owned(),
     }
 }
 
@@ -113,16 +103,14 @@ fn shown(line: &str) -> String {
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
-    match error.kind() {
-        ErrorKind::NotFound => Failure::new(
-            ErrorCode::NoLog,
-            format!(
-                "there is no log {path}: the daemon has not run yet, or was started with --log"
-            ),
-        ),
-        _ => Failure::new(
-            ErrorCode::Io,
-            format!("the log {path} can't be read ({error})"),
-        ),
+    if error.kind() == ErrorKind::NotFound {
+        let message = format!(
+            "there is no log {path}: the daemon has not run yet, or was started with --log"
+        );
+        return Failure::new(ErrorCode::NoLog, message);
     }
+    Failure::new(
+        ErrorCode::Io,
+        format!("the log {path} can't be read ({error})"),
+    )
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use signal_hook::consts::SIGINT;
 use tenure::ask::{Progress, Tie};
 use tenure::store::{Key, KeyKind, Moment, call_deadline};
 use tenure::tasks::{AnyTask, Shortage, Status, Task, TaskError, TaskGuard, TaskQuery};
@@ -11,14 +10,15 @@ use tenure::text::duration;
 use tenure::wire::{BusyJson, ErrorCode, StartedTaskJson, TimeJson};
 use tenure::{Acquired, Ask, Busy, Tenure};
 
+use super::grant;
 use super::show::{describe, line};
-use super::update::undo;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::tasks::{Next, WaitLimit};
+use crate::commands::acquire::proof;
 use crate::context;
 use crate::signals::Signals;
-use crate::waiting::{self, WaitDisplay, WaitText, limit};
+use crate::waiting::{self, WaitText, limit};
 use crate::words;
 
 pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
@@ -44,32 +44,25 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
         };
         ask = waiting::wait_for(ask, limit);
     }
-    let mut signals = Signals::catch()?;
-    let mut display = WaitDisplay::new(global, tenure.clock(), NextTaskWait { tenure: &tenure });
-    let (outcome, signal) = waiting::watched(&mut signals, &mut display, |cancel, observer| {
-        ask.next_watched(cancel, observer)
-    })?;
-    display.finish(matches!(outcome, Acquired::Granted(_)));
-    match outcome {
-        Acquired::Granted(task_guard) if signal.is_some() => {
-            task_guard.finish(&tenure::tasks::Change::GiveBack)?;
-            let signal = signal.unwrap_or(SIGINT);
-            Err(waiting::interrupted(
-                "a task",
-                &display,
-                signal,
-                "released it again",
-            ))
-        }
-        Acquired::Granted(task_guard) => Ok(taken(global, &tenure, task_guard)),
-        Acquired::Busy(busy) => Err(none(global, &tenure, &busy)?),
-        Acquired::Deadlock(cycle) => Err(waiting::deadlock("a task", &cycle)),
-        Acquired::Cancelled => {
-            let signal = signal.unwrap_or(SIGINT);
-            let place = waiting::place_after(global, &tenure, signal);
-            Err(waiting::interrupted("a task", &display, signal, &place))
-        }
-    }
+    let task_guard = wait(global, &tenure, &mut Signals::catch()?, &ask)??;
+    Ok(taken(global, &tenure, task_guard))
+}
+
+/// Waits for any task. Every outcome but a grant becomes the inner failure.
+pub(super) fn wait(
+    global: &Global,
+    tenure: &Tenure,
+    signals: &mut Signals,
+    ask: &Ask<'_, AnyTask>,
+) -> Result<Result<TaskGuard, Failure>, Failure> {
+    grant::wait(
+        global,
+        tenure,
+        signals,
+        ("a task", NextTaskWait { tenure }),
+        |cancel, observer| ask.next_watched(cancel, observer),
+        |busy| none(global, tenure, busy),
+    )
 }
 
 /// The task that the runner works on already, the most urgent of several, under a lease that lasts anew.
@@ -107,13 +100,10 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
         let mut lines = describe(&now, task);
         lines.push(line("Token", &lease.token.to_string()));
         lines.push(line("Expires", &words::expiry(&now, lease)));
-        let who = match &global.holder {
-            Some(name) => format!("--as {}", words::quoted(name)),
-            None => format!("--token {}", lease.token),
-        };
         let rest = format!(
-            "{} {who}{}",
+            "{} {}{}",
             words::short(&task.id),
+            proof(global, lease),
             words::in_store(global.store.as_deref())
         );
         let longest = "release".len();
@@ -131,13 +121,13 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
         }
         lines.join("\n")
     };
-    let undo = undo(tenure, &task_guard);
+    let undo = grant::undo(tenure, &task_guard);
     task_guard.leave_standing();
     Answer::new(data, text).or_undo(undo)
 }
 
 /// Why no task was started.
-pub(super) fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failure> {
+fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failure> {
     let held = busy.lease();
     let me = context::caller(global)?;
     let now = tenure.clock().now();
@@ -241,8 +231,8 @@ fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
 }
 
 /// Waiting for any task.
-pub(super) struct NextTaskWait<'a> {
-    pub(super) tenure: &'a Tenure,
+struct NextTaskWait<'a> {
+    tenure: &'a Tenure,
 }
 
 impl NextTaskWait<'_> {
