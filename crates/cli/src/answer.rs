@@ -4,7 +4,7 @@
 //! 2. A command prints its answer last, so that nothing is reported that did not happen.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
 use clap::builder::StyledStr;
@@ -18,7 +18,7 @@ use tenure::text::visible;
 use tenure::who::NoName;
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
 
-use crate::args::{Global, Names};
+use crate::args::Global;
 use crate::exit::Exit;
 use crate::help;
 use crate::words;
@@ -370,7 +370,8 @@ impl From<tenure::store::BadUrl> for Failure {
 /// Prints the outcome of a command and returns the exit code.
 pub(crate) fn print_outcome(
     global: &Global,
-    names: Names,
+    command: &str,
+    subcommand: Option<&str>,
     outcome: Result<Answer, Failure>,
 ) -> i32 {
     match outcome {
@@ -378,7 +379,7 @@ pub(crate) fn print_outcome(
             let written = if answer.silent || (answer.text.is_empty() && !global.json) {
                 Ok(())
             } else if global.json {
-                write_line(&envelope(names, Some(answer.data), None))
+                write_line(&envelope(command, subcommand, Some(answer.data), None))
             } else if answer.is_styled {
                 write_line(&answer.text)
             } else {
@@ -387,8 +388,8 @@ pub(crate) fn print_outcome(
             let Err(error) = written else {
                 return answer.exit.code();
             };
-            // A reader that closes the pipe early (`head`) is no failure.
-            if error.kind() == std::io::ErrorKind::BrokenPipe {
+            // A reader that closes the pipe early is no failure.
+            if error.kind() == ErrorKind::BrokenPipe {
                 return answer.exit.code();
             }
             if let Some(undo) = answer.undo {
@@ -404,7 +405,7 @@ pub(crate) fn print_outcome(
                     message: without_numbers(&failure.message),
                     details: *failure.details,
                 };
-                let _ = write_line(&envelope(names, None, Some(error)));
+                let _ = write_line(&envelope(command, subcommand, None, Some(error)));
             } else {
                 let mut text = failure.text.unwrap_or(failure.message);
                 for hint in failure.hints {
@@ -423,11 +424,16 @@ pub(crate) fn print_outcome(
     }
 }
 
-fn envelope(names: Names, data: Option<Value>, error: Option<ErrorJson<Value>>) -> String {
+fn envelope(
+    command: &str,
+    subcommand: Option<&str>,
+    data: Option<Value>,
+    error: Option<ErrorJson<Value>>,
+) -> String {
     let envelope = Envelope {
         success: error.is_none(),
-        command: names.command,
-        subcommand: names.subcommand,
+        command: command.to_owned(),
+        subcommand: subcommand.map(str::to_owned),
         data,
         error,
     };
@@ -444,6 +450,16 @@ fn write_line(text: &str) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
+}
+
+/// The outcome of a command that prints its lines itself. A reader that closes the pipe early (`head`) is no failure.
+pub(crate) fn printed(written: std::io::Result<()>, problem: &str) -> Result<Answer, Failure> {
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(ErrorCode::Io, format!("{problem} ({error})")))
+        }
+        _ => Ok(Answer::silent(Exit::Done)),
+    }
 }
 
 /// Writes a line of progress to stderr, unless `--quiet` or `--json` is given.
@@ -507,6 +523,10 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
         .iter()
         .take_while(|word| *word != "--")
         .any(|word| word == "--json");
+    let is_visible = |word: &OsString| {
+        let word = word.to_string_lossy();
+        visible(&word) == word
+    };
     let kind = error.kind();
     match kind {
         UsageError::DisplayHelp => print_page(Ok(help::page_for(words))),
@@ -524,12 +544,8 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
                     message,
                     details: json!({}),
                 };
-                let names = Names {
-                    command: "tenure".to_owned(),
-                    subcommand: None,
-                };
-                let _ = write_line(&envelope(names, None, Some(error)));
-            } else if words.iter().all(|word| is_visible(&word.to_string_lossy())) {
+                let _ = write_line(&envelope("tenure", None, None, Some(error)));
+            } else if words.iter().all(is_visible) {
                 let _ = write_page(anstream::stderr().lock(), &text);
             } else {
                 // It repeats the words, so it has no colours.
@@ -540,10 +556,6 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
             Exit::Usage.code()
         }
     }
-}
-
-fn is_visible(word: &str) -> bool {
-    visible(word) == word
 }
 
 /// Writes a text of several lines, coloured on a terminal.

@@ -53,16 +53,9 @@ pub(crate) struct Args {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// The names in the JSON envelope.
+    /// What the JSON envelope calls the command, and the one below it.
     #[arg(skip)]
-    pub(crate) names: Names,
-}
-
-/// What a command and its subcommand are called.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) command: String,
-    pub(crate) subcommand: Option<String>,
+    pub(crate) names: (String, Option<String>),
 }
 
 /// Options that every command takes.

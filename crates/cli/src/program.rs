@@ -50,25 +50,30 @@ impl<'a> Program<'a> {
 
     /// The command as a person would type it, cut to one line.
     pub(crate) fn shown(&self) -> String {
-        shown(self.words)
+        let words = self.words.iter();
+        let words = words.map(|word| words::quoted(&word.to_string_lossy()));
+        let text = words.collect::<Vec<_>>().join(" ");
+        if text.chars().count() <= 120 {
+            return text;
+        }
+        text.chars().take(119).chain(['…']).collect()
     }
 
     /// Why the command could not be started.
     pub(crate) fn not_started(&self, error: std::io::Error) -> Failure {
-        not_started(self.name, error)
+        match error.kind() {
+            // The program itself was found before, so its interpreter is missing.
+            std::io::ErrorKind::NotFound => {
+                let why = "the interpreter that its first line names does not exist";
+                not_executable(self.name, why)
+            }
+            std::io::ErrorKind::PermissionDenied => not_executable(self.name, &error.to_string()),
+            _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+                not_executable(self.name, &error.to_string())
+            }
+            _ => error.into(),
+        }
     }
-}
-
-/// The command as a person would type it, cut to one line.
-fn shown(command: &[OsString]) -> String {
-    let words = command
-        .iter()
-        .map(|word| words::quoted(&word.to_string_lossy()));
-    let text = words.collect::<Vec<_>>().join(" ");
-    if text.chars().count() <= 120 {
-        return text;
-    }
-    text.chars().take(119).chain(['…']).collect()
 }
 
 /// Looks for the program where `exec` would.
@@ -99,36 +104,17 @@ fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
 }
 
 fn no_program(program: &OsStr) -> Failure {
-    Failure::new(
-        ErrorCode::CommandNotFound,
-        format!(
-            "{}: no such command: check its name and your PATH; nothing was locked",
-            program.to_string_lossy()
-        ),
-    )
+    let message = format!(
+        "{}: no such command: check its name and your PATH; nothing was locked",
+        program.to_string_lossy()
+    );
+    Failure::new(ErrorCode::CommandNotFound, message)
 }
 
 fn not_executable(program: &OsStr, why: &str) -> Failure {
-    Failure::new(
-        ErrorCode::CommandNotExecutable,
-        format!(
-            "{}: cannot be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
-            program.to_string_lossy()
-        ),
-    )
-}
-
-fn not_started(program: &OsStr, error: std::io::Error) -> Failure {
-    match error.kind() {
-        // The program itself was found before, so its interpreter is missing.
-        std::io::ErrorKind::NotFound => not_executable(
-            program,
-            "the interpreter that its first line names does not exist",
-        ),
-        std::io::ErrorKind::PermissionDenied => not_executable(program, &error.to_string()),
-        _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
-            not_executable(program, &error.to_string())
-        }
-        _ => error.into(),
-    }
+    let message = format!(
+        "{}: cannot be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
+        program.to_string_lossy()
+    );
+    Failure::new(ErrorCode::CommandNotExecutable, message)
 }

@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{Acquire, Args, Command, Fence, Global, Names, Release, Renew, Run, typed};
+use super::{Acquire, Args, Command, Fence, Global, Release, Renew, Run, typed};
 
 #[derive(Debug, Parser)]
 #[command(name = "tenure")]
@@ -49,11 +49,11 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
             },
         });
     }
-    let (mut args, names): (Args, _) = parse_as(words)?;
+    let (mut args, names) = parse_as::<Args>(words)?;
     args.names = names;
     match &args.command {
-        Command::Hook(hook) => args.names.subcommand = Some(hook.tool.name().to_owned()),
-        Command::Setup(setup) => args.names.subcommand = Some(setup.what.name().to_owned()),
+        Command::Hook(hook) => args.names.1 = Some(hook.tool.name().to_owned()),
+        Command::Setup(setup) => args.names.1 = Some(setup.what.name().to_owned()),
         _ => {}
     }
     // `reserve release` is no wish for a file of this name, unless there is one.
@@ -74,15 +74,18 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
 }
 
 /// As [`Parser::try_parse_from`], which also takes the parser apart again: this process has no use for its
-/// memory.
-fn parse_as<T: Parser>(words: &[OsString]) -> Result<(T, Names), clap::Error> {
+/// memory. Beside the arguments, the names of the command and of the one below it.
+fn parse_as<T: Parser>(words: &[OsString]) -> Result<(T, (String, Option<String>)), clap::Error> {
     let mut parser = ManuallyDrop::new(T::command());
     let mut matches = ManuallyDrop::new(parser.try_get_matches_from_mut(words)?);
-    let below = matches.subcommand();
-    let names = Names {
-        command: below.map_or_else(String::new, |(name, _)| name.to_owned()),
-        subcommand: below.and_then(|(_, more)| Some(more.subcommand_name()?.to_owned())),
-    };
-    let parsed = T::from_arg_matches_mut(&mut matches);
-    Ok((parsed.map_err(|error| error.format(&mut parser))?, names))
+    let (name, below) = matches.subcommand().unzip();
+    let below = below.and_then(clap::ArgMatches::subcommand_name);
+    let names = (
+        name.unwrap_or_default().to_owned(),
+        below.map(str::to_owned),
+    );
+    match T::from_arg_matches_mut(&mut matches) {
+        Ok(args) => Ok((args, names)),
+        Err(error) => Err(error.format(&mut parser)),
+    }
 }

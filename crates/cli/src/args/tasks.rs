@@ -263,8 +263,9 @@ pub(crate) struct Next {
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// Wait until a task is ready, at most this long [default: locking.waitTimeout, 30m]
-    #[arg(long, value_name = "D", value_parser = wait_limit, num_args = 0..=1, default_missing_value = "")]
-    pub(crate) wait: Option<WaitLimit>,
+    #[arg(long, value_name = "D", value_parser = duration::parse, num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "the option has an optional value")]
+    pub(crate) wait: Option<Option<Duration>>,
     /// Do not wait, which is the default
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
@@ -291,22 +292,6 @@ pub(crate) struct Work {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD", action = ArgAction::Append)]
     pub(crate) command: Vec<OsString>,
-}
-
-/// How long to wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum WaitLimit {
-    /// `locking.waitTimeout`.
-    FromSettings,
-    /// The duration after `--wait`.
-    Given(Duration),
-}
-
-fn wait_limit(text: &str) -> Result<WaitLimit, duration::BadDuration> {
-    match text {
-        "" => Ok(WaitLimit::FromSettings),
-        text => duration::parse(text).map(WaitLimit::Given),
-    }
 }
 
 /// A status, also in words that people and agents use for it.

@@ -27,10 +27,8 @@ use crate::args::board::{Board as Command, BoardDir};
 use crate::context;
 
 pub(crate) fn board(global: &Global, command: Command) -> Result<Answer, Failure> {
-    if global.store.is_some() {
-        let message = "tenure board uses the board's own lock and takes no --store: name the board's folder with --dir";
-        return Err(Failure::new(ErrorCode::Usage, message));
-    }
+    let why = "tenure board uses the board's own lock and takes no --store: name the board's folder with --dir";
+    context::refuse_option(global, why)?;
     match command {
         Command::List {
             view,

@@ -54,13 +54,11 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     let beads = |root: &Path| root.join(".beads");
     let found = start.ancestors().map(beads).find(|beads| beads.is_dir());
     found.ok_or_else(|| {
-        Failure::new(
-            ErrorCode::NotInitialised,
-            format!(
-                "no {FOLDER} and no .beads in {} or any folder above it: run tenure init, or name the folder with --dir",
-                start.display()
-            ),
-        )
+        let message = format!(
+            "no {FOLDER} and no .beads in {} or any folder above it: run tenure init, or name the folder with --dir",
+            start.display()
+        );
+        Failure::new(ErrorCode::NotInitialised, message)
     })
 }
 
@@ -108,10 +106,8 @@ fn refuse_second(place: &Place) -> Result<(), Failure> {
 }
 
 fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure, Failure> {
-    if global.store.is_some() {
-        let message = "tenure exclusive has its own store: name its folder with --dir";
-        return Err(Failure::new(ErrorCode::Usage, message));
-    }
+    let why = "tenure exclusive has its own store: name its folder with --dir";
+    context::refuse_option(global, why)?;
     let project = context::find_project()?;
     let config = context::config(project.as_ref())?;
     Ok(Tenure::open_exclusive(&folder(place)?, version, config)?)

@@ -31,7 +31,7 @@ const TTL: Duration = Duration::from_secs(10 * 60);
 
 /// Answers a hook. `early` is what is wrong already: the holder's name, or the folder.
 pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answer {
-    let (tool, home) = (hook.tool, context::home());
+    let (tool, home) = (hook.tool, std::env::home_dir());
     let timer = Timer::start(tool);
     let is_strict = |event| session::is_strict_around(home.as_deref(), event);
     // Until there is an input, it may be any edit.
@@ -60,7 +60,7 @@ pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answ
 }
 
 fn answer(global: &Global, hook: &Hook, event: &Event, timer: &Timer) -> Result<Reply, Failure> {
-    let (tool, home) = (hook.tool, context::home());
+    let (tool, home) = (hook.tool, std::env::home_dir());
     let store = context::named_url(global)?;
     let hook = session::Hook {
         tool,

@@ -4,12 +4,11 @@ mod claims;
 mod log;
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::value::RawValue;
 use tenure::protocols::ledger::{
-    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Options,
-    Verified,
+    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, NewEvent, Options, Verified,
 };
 use tenure::text::{duration, plural};
 use tenure::wire::{
@@ -28,12 +27,8 @@ use crate::words;
 const MAX_INPUT: u64 = 64 << 20;
 
 pub(crate) fn ledger(global: &Global, command: Command) -> Result<Answer, Failure> {
-    if global.store.is_some() {
-        return Err(Failure::new(
-            ErrorCode::Usage,
-            "tenure ledger does not use --store: name the folder of the ledger with --dir",
-        ));
-    }
+    let why = "tenure ledger does not use --store: name the folder of the ledger with --dir";
+    context::refuse_option(global, why)?;
     match command {
         Command::Init { folder, dialect } => init(global, folder, dialect),
         Command::Append(asked) => append(global, &asked),
@@ -65,14 +60,12 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     }
     let mut above = start.ancestors();
     let found = above.find(|root| look::may_be_folder(&root.join("ledger")));
-    found.map(std::path::Path::to_path_buf).ok_or_else(|| {
-        Failure::new(
-            ErrorCode::NotInitialised,
-            format!(
-                "there is no ledger/ in {} or any folder above it: create one with tenure ledger init, or name its folder with --dir",
-                start.display()
-            ),
-        )
+    found.map(Path::to_path_buf).ok_or_else(|| {
+        let message = format!(
+            "there is no ledger/ in {} or any folder above it: create one with tenure ledger init, or name its folder with --dir",
+            start.display()
+        );
+        Failure::new(ErrorCode::NotInitialised, message)
     })
 }
 
@@ -161,19 +154,25 @@ fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
     match ledger.append_all(asked.expect, &events)? {
         Appended::Done { first, last } => {
             let numbers: Vec<String> = (first..=last).map(|seq| seq.to_string()).collect();
-            let data = AppendedJson { first, last, count: last - first + 1 };
+            let data = AppendedJson {
+                first,
+                last,
+                count: last - first + 1,
+            };
             Ok(Answer::new(data, numbers.join("\n")))
         }
-        Appended::Mismatch { expected, found } => Err(Failure::new(
-            ErrorCode::SequenceMismatch,
-            format!(
-                "sequence mismatch: the newest event is {found}, not {expected}; nothing was written\n  \
-                 see the new events with: tenure ledger log --from {}{}",
+        Appended::Mismatch { expected, found } => {
+            let (new, dir) = (
                 expected.min(found).saturating_add(1),
-                in_folder(&asked.place)
-            ),
-        )
-        .details(SequenceMismatchJson { expected, found })),
+                in_folder(&asked.place),
+            );
+            let message = format!(
+                "sequence mismatch: the newest event is {found}, not {expected}; nothing was written\n  \
+                 see the new events with: tenure ledger log --from {new}{dir}"
+            );
+            let details = SequenceMismatchJson { expected, found };
+            Err(Failure::new(ErrorCode::SequenceMismatch, message).details(details))
+        }
         Appended::Locked(lock) => Err(locked(&lock)),
     }
 }
@@ -184,21 +183,17 @@ fn bad_event(which: &str, error: &BadEvent) -> Failure {
 
 /// The events on standard input, one after another.
 fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
+    let bad = |message: String| Failure::new(ErrorCode::BadEvent, message);
     let mut text = String::new();
-    let read = std::io::stdin()
-        .lock()
-        .take(MAX_INPUT + 1)
-        .read_to_string(&mut text);
-    read.map_err(|error| {
-        Failure::new(
-            ErrorCode::BadEvent,
-            format!("standard input can't be read ({error}): give JSON in UTF-8"),
-        )
+    let mut input = std::io::stdin().take(MAX_INPUT + 1);
+    input.read_to_string(&mut text).map_err(|error| {
+        bad(format!(
+            "standard input can't be read ({error}): give JSON in UTF-8"
+        ))
     })?;
-    if text.len() > usize::try_from(MAX_INPUT).unwrap_or(MAX_EVENT) {
-        return Err(Failure::new(
-            ErrorCode::BadEvent,
-            "standard input is too long: the limit is 64 MiB",
+    if input.limit() == 0 {
+        return Err(bad(
+            "standard input is too long: the limit is 64 MiB".to_owned()
         ));
     }
     let values = serde_json::Deserializer::from_str(&text).into_iter::<&RawValue>();
@@ -273,14 +268,9 @@ fn break_lock(
                 _ => "its holder is not proven dead; if you know that it has exited, add --force"
                     .into(),
             };
-            Err(Failure::new(
-                ErrorCode::PermissionDenied,
-                format!(
-                    "the ledger lock is held by {lock}, {age} ago: {why}\n  {}",
-                    lock.path.display()
-                ),
-            )
-            .details(lock_json(&lock)))
+            let path = lock.path.display();
+            let message = format!("the ledger lock is held by {lock}, {age} ago: {why}\n  {path}");
+            Err(Failure::new(ErrorCode::PermissionDenied, message).details(lock_json(&lock)))
         }
     }
 }

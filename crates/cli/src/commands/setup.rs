@@ -1,8 +1,5 @@
 //! `tenure setup`
 
-use std::io::{IsTerminal, Write};
-
-use tenure::text::visible;
 use tenure::wire::{ErrorCode, SetupJson};
 use tenure_files::agents::tool::Tool;
 use tenure_files::setup::target::{Change, SetupError, Target, root, shown};
@@ -12,7 +9,7 @@ use crate::args::Global;
 use crate::args::agents::{Setup, SetupTarget};
 use crate::args::guard::GuardCommand;
 use crate::commands::guard::guard;
-use crate::{context, words};
+use crate::{context, terminal, words};
 
 pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
     let root = || root(&context::start()?, context::find_project);
@@ -23,7 +20,7 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
             Target::agents_md(&root()?)?
         }
         SetupTarget::Agent(tool) if setup.user => {
-            Target::of_user(tool, context::home().as_deref())?
+            Target::of_user(tool, std::env::home_dir().as_deref())?
         }
         SetupTarget::Agent(tool) => Target::of_agent(tool, &root()?)?,
     };
@@ -129,24 +126,19 @@ fn confirm(
     ask: &str,
     details: impl serde::Serialize,
 ) -> Result<(), Failure> {
-    let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if global.json || !can_ask {
-        let again = again(global, setup);
-        let message = format!("nothing was changed: to make this change, {again}");
-        let text = format!("{shown}\n{message}");
-        let failure = Failure::new(ErrorCode::PermissionDenied, message).verbatim(text);
-        return Err(failure.details(details));
+    let refused = |message: String| Failure::new(ErrorCode::PermissionDenied, message);
+    match terminal::confirm(global, &format!("{shown}\n\n{ask}"))? {
+        Some(true) => Ok(()),
+        Some(false) => {
+            Err(refused("nothing was changed".to_owned()).verbatim("Nothing was changed."))
+        }
+        None => {
+            let again = again(global, setup);
+            let message = format!("nothing was changed: to make this change, {again}");
+            let text = format!("{shown}\n{message}");
+            Err(refused(message).verbatim(text).details(details))
+        }
     }
-    let mut err = anstream::stderr();
-    err.write_all(format!("{}\n\n{ask} [y/N] ", visible(shown)).as_bytes())?;
-    err.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
-        return Ok(());
-    }
-    let message = "nothing was changed";
-    Err(Failure::new(ErrorCode::PermissionDenied, message).verbatim("Nothing was changed."))
 }
 
 /// Whether an agent finds tenure.

@@ -1,7 +1,5 @@
 //! `tenure sync`: one cycle of the daemon, in the foreground; the status, the log, and a restore.
 
-use std::io::{BufRead, IsTerminal, Write};
-
 use tenure::text::{flat, plural};
 use tenure::wire::{
     ErrorCode, SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson,
@@ -14,7 +12,7 @@ use tenure_sync::{Restore, SyncEvent, SyncStatus};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::sync::{Sync, SyncCommand};
-use crate::context;
+use crate::{context, terminal};
 
 pub(crate) fn sync(global: &Global, args: &Sync) -> Result<Answer, Failure> {
     context::refuse_store(global, "only the project's own store can be synced")?;
@@ -172,8 +170,18 @@ fn restore(
     let plan = tenure_sync::plan_restore(project, tenure, commit)
         .map_err(|message| Failure::new(ErrorCode::NotFound, message))?;
     let nothing = plan.changed + plan.deleted == 0;
-    if !nothing && !yes && !ask(global, &plan)? {
-        return Err(Failure::new(ErrorCode::Interrupted, "nothing was restored"));
+    let what = words(&plan);
+    if !nothing && !yes {
+        match terminal::confirm(global, &format!("Restore ({what})?"))? {
+            Some(true) => {}
+            Some(false) => {
+                return Err(Failure::new(ErrorCode::Interrupted, "nothing was restored"));
+            }
+            None => {
+                let message = format!("this would restore tasks ({what}): confirm with --yes");
+                return Err(Failure::new(ErrorCode::Usage, message));
+            }
+        }
     }
     if !nothing {
         plan.apply(tenure)?;
@@ -182,8 +190,7 @@ fn restore(
     let text = if nothing {
         format!("All tasks of {short} are as they were then.")
     } else {
-        let words = words(&plan);
-        format!("Restored {short}: {words}. tenure sync shares that.")
+        format!("Restored {short}: {what}. tenure sync shares that.")
     };
     let data = SyncRestoreJson {
         changed: number(plan.changed),
@@ -207,20 +214,6 @@ fn words(plan: &Restore) -> String {
         parts.push(format!("{} newer than that kept", count(plan.newer)));
     }
     parts.join(", ")
-}
-
-/// Asks the person at the terminal.
-fn ask(global: &Global, plan: &Restore) -> Result<bool, Failure> {
-    if global.json || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let words = words(plan);
-        let message = format!("this would restore tasks ({words}): confirm with --yes");
-        return Err(Failure::new(ErrorCode::Usage, message));
-    }
-    anstream::eprint!("Restore ({})? [y/N] ", words(plan));
-    let _ = std::io::stderr().flush();
-    let mut line = String::new();
-    let _ = std::io::stdin().lock().read_line(&mut line);
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 fn number(count: usize) -> u64 {

@@ -16,11 +16,10 @@ use tenure::tasks::{DeletedTask, NewTask, Status, Task, TaskQuery, is_by_prefix}
 use tenure::text::plural;
 use tenure::wire::{DeletedTasksJson, ErrorCode, LinesJson, TaskJson, TasksJson};
 
-use crate::answer::{Answer, Failure, remark};
+use crate::answer::{Answer, Failure, printed, remark};
 use crate::args::Global;
 use crate::args::tasks::{Add, HeldTask, List, Tasks, Update};
 use crate::context;
-use crate::exit::Exit;
 use crate::table::Table;
 use crate::words;
 
@@ -260,11 +259,10 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
         let good = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..good).unwrap_or_default();
         let number = before.split(|byte| *byte == b'\n').count();
-        Failure::new(
-            ErrorCode::BadLine,
-            format!("nothing was imported:\nline {number}: not UTF-8 text: save the file as UTF-8"),
-        )
-        .details(json!({ "lines": [{ "line": number, "message": "not UTF-8 text" }] }))
+        let message =
+            format!("nothing was imported:\nline {number}: not UTF-8 text: save the file as UTF-8");
+        let details = json!({ "lines": [{ "line": number, "message": "not UTF-8 text" }] });
+        Failure::new(ErrorCode::BadLine, message).details(details)
     })?;
     let done = tasks.import(&text, call_deadline())?;
     let text = format!(
@@ -302,11 +300,6 @@ fn export(global: &Global) -> Result<Answer, Failure> {
         }
     };
     tasks.export(&mut write, call_deadline())?;
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
-            ErrorCode::Io,
-            format!("the lines could not be written ({error})"),
-        )),
-        _ => Ok(Answer::silent(Exit::Done)),
-    }
+    let written = written.and_then(|()| out.flush());
+    printed(written, "the lines could not be written")
 }

@@ -33,12 +33,12 @@ pub(super) fn set(
     let name = section.name().to_lowercase();
     BoardLock::hold(global, board, lock, &command, |locked| {
         for _ in 0..ATTEMPTS {
-            let bytes = read_file(&path).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => not_found(&id),
-                _ => Failure::new(
-                    ErrorCode::Io,
-                    format!("{} can't be read ({error})", path.display()),
-                ),
+            let bytes = read_file(&path).map_err(|error| {
+                if error.kind() == io::ErrorKind::NotFound {
+                    return not_found(&id);
+                }
+                let message = format!("{} can't be read ({error})", path.display());
+                Failure::new(ErrorCode::Io, message)
             })?;
             let document = Document::parse(&bytes);
             let edited = edit::set(&document, section, &value).map_err(|error| {

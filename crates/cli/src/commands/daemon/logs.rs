@@ -9,10 +9,9 @@ use tenure_daemon::lock::folder_of;
 use tenure_daemon::tail::LogTail;
 
 use super::{absolute, project};
-use crate::answer::{Answer, Failure, to_value};
+use crate::answer::{Answer, Failure, printed, to_value};
 use crate::args::Global;
 use crate::args::daemon::Logs;
-use crate::exit::Exit;
 use tenure::text::flat;
 use tenure::wire::{DaemonLogJson, ErrorCode, LogLineJson};
 
@@ -46,21 +45,13 @@ fn path(asked: &Logs) -> Result<PathBuf, Failure> {
 fn follow(
     global: &Global,
     path: &Path,
-    first: Vec<String>,
+    mut lines: Vec<String>,
     mut tail: LogTail,
 ) -> Result<Answer, Failure> {
-    let mut lines = first;
     loop {
-        match print(global, &lines) {
-            Ok(()) => {}
-            // The reader has gone.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                return Ok(Answer::silent(Exit::Done));
-            }
-            Err(error) => {
-                let message = format!("the log could not be printed ({error})");
-                return Err(Failure::new(ErrorCode::Io, message));
-            }
+        let written = print(global, &lines);
+        if written.is_err() {
+            return printed(written, "the log could not be printed");
         }
         LogTail::pause();
         lines = tail.read_new().map_err(|error| unreadable(path, &error))?;
@@ -109,8 +100,6 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
         );
         return Failure::new(ErrorCode::NoLog, message);
     }
-    Failure::new(
-        ErrorCode::Io,
-        format!("the log {path} can't be read ({error})"),
-    )
+    let message = format!("the log {path} can't be read ({error})");
+    Failure::new(ErrorCode::Io, message)
 }

@@ -13,7 +13,6 @@ use super::{absolute, project, start_failure};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Work;
-use crate::context;
 use crate::words;
 
 /// The line that a detached daemon prints for `tenure daemon start` once it runs.
@@ -25,7 +24,7 @@ pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer
     }
     let options = DaemonOptions {
         project: project()?,
-        home: context::home(),
+        home: std::env::home_dir(),
         interval: work.interval,
         log: absolute(work.log.as_deref())?,
         detached,

@@ -80,10 +80,8 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     }
     let Ok(DaemonStatus::Running(state)) = status else {
         // It started, and has stopped since.
-        return Err(Failure::new(
-            ErrorCode::DaemonEnded,
-            "the daemon started and has stopped again: see tenure daemon logs",
-        ));
+        let message = "the daemon started and has stopped again: see tenure daemon logs";
+        return Err(Failure::new(ErrorCode::DaemonEnded, message));
     };
     if let Some(why) = &state.log_error {
         let message = format!("its log {} can't be written ({why})", state.log);
@@ -95,7 +93,7 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
 /// The daemon that runs now, and what it will share, and where.
 fn answer(global: &Global, project: &Project, state: &DaemonState, started: bool) -> Answer {
     let pid = state.process.pid;
-    let config = project.background_config(context::home().as_deref());
+    let config = project.background_config(std::env::home_dir().as_deref());
     let config = config.unwrap_or_default();
     let remotes = tenure_sync::destination(project.root(), &config);
     let what = if started {
@@ -175,18 +173,18 @@ fn command(project: &Project) -> Command {
 fn await_ready(mut child: Child, output: PipeReader) -> Result<(), Failure> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
         lines.try_for_each(|line| sender.send(line))
     });
     let limit = TimeLimit::after(START_TIMEOUT);
-    let mut text = String::new();
+    let mut text = Vec::new();
     loop {
         match lines.recv_timeout(limit.remaining()) {
-            Ok(line) if line == READY => return Ok(()),
-            Ok(line) => text = text + &line + "\n",
+            Ok(line) if line == READY.as_bytes() => return Ok(()),
+            Ok(line) => text.extend([line.as_slice(), b"\n"].concat()),
             Err(RecvTimeoutError::Disconnected) => {
                 let ended = child.wait()?;
-                return Err(child_failure(&text, ended.code()));
+                return Err(child_failure(&String::from_utf8_lossy(&text), ended.code()));
             }
             Err(RecvTimeoutError::Timeout) => {
                 // It is a child that has not been waited for, so its pid is not reused.

@@ -51,11 +51,7 @@ fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Fail
             "{}: {} {} {} {}{}",
             shown(path),
             lease.holder.id,
-            if is_shared(&lease.mode) {
-                "reads"
-            } else {
-                "has"
-            },
+            has(lease),
             pattern(&lease.mode, path),
             words::lasts(&now, lease),
             why(lease)
@@ -139,8 +135,11 @@ fn who(scene: &Scene) -> String {
     }
 }
 
-fn is_shared(mode: &Mode) -> bool {
-    mode.paths().is_some_and(tenure::files::PathSet::is_shared)
+fn has(lease: &Lease) -> &'static str {
+    match lease.mode.paths() {
+        Some(paths) if paths.is_shared() => "reads",
+        _ => "has",
+    }
 }
 
 /// The pattern of a reservation that covers a path.

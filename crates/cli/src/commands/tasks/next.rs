@@ -14,7 +14,7 @@ use super::grant;
 use super::show::{describe, line};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
-use crate::args::tasks::{Next, WaitLimit};
+use crate::args::tasks::Next;
 use crate::commands::acquire::proof;
 use crate::context;
 use crate::signals::Signals;
@@ -38,11 +38,8 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
         }
     }
     if let Some(limit) = next.wait {
-        let limit = match limit {
-            WaitLimit::FromSettings => tenure.config().locking.wait_timeout,
-            WaitLimit::Given(limit) => limit,
-        };
-        ask = waiting::wait_for(ask, limit);
+        let usual = tenure.config().locking.wait_timeout;
+        ask = waiting::wait_for(ask, limit.unwrap_or(usual));
     }
     let task_guard = wait(global, &tenure, &mut Signals::catch()?, &ask)??;
     Ok(taken(global, &tenure, task_guard))
@@ -128,35 +125,31 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
 
 /// Why no task was started.
 fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failure> {
-    let held = busy.lease();
     let me = context::caller(global)?;
     let now = tenure.clock().now();
-    Ok(match busy.shortage {
-        Some(Shortage::NothingLeft) | None => Failure::new(
+    let (code, message) = match busy.shortage {
+        Some(Shortage::NothingLeft) | None => (
             ErrorCode::NoTaskLeft,
-            "no task is left: add one with tenure tasks add",
+            "no task is left: add one with tenure tasks add".to_owned(),
         ),
-        Some(Shortage::Blocked) => Failure::new(
-            ErrorCode::TasksBlocked,
-            format!(
-                "no task is ready: the tasks that are left wait for tasks that no runner works on{}",
-                blocked_example(tenure)?
-            ),
-        ),
-        Some(Shortage::LeftToOthers) => Failure::new(
+        Some(Shortage::Blocked) => {
+            let example = blocked_example(tenure)?;
+            let message = format!(
+                "no task is ready: the tasks that are left wait for tasks that no runner works on{example}"
+            );
+            (ErrorCode::TasksBlocked, message)
+        }
+        Some(Shortage::LeftToOthers) => (
             ErrorCode::TasksLeft,
-            "no other task is ready: the tasks that are left were put back or taken away, so this runner leaves them to others",
+            "no other task is ready: the tasks that are left were put back or taken away, so this runner leaves them to others".to_owned(),
         ),
-        Some(Shortage::Later { at }) => Failure::new(
-            ErrorCode::TasksLater,
-            format!(
-                "no task is ready yet: a failed one is retried at {}",
-                words::time(at)
-            ),
-        )
-        .details(json!({ "notBefore": TimeJson(at) })),
+        Some(Shortage::Later { at }) => {
+            let message = format!("no task is ready yet: a failed one is retried at {}", words::time(at));
+            let details = json!({ "notBefore": TimeJson(at) });
+            return Ok(Failure::new(ErrorCode::TasksLater, message).details(details));
+        }
         Some(Shortage::Locked) => {
-            let message = match held {
+            let message = match busy.lease() {
                 None => "every ready task is about to be granted to a waiting runner".to_owned(),
                 Some((lease, _)) if lease.holder.id == me => format!(
                     "no other task is ready: you already hold {}, {}",
@@ -170,17 +163,16 @@ fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failur
                     words::lasts(&now, lease)
                 ),
             };
-            let message = match busy.position {
-                Some(_) => format!(
-                    "the wait timed out: {message}\n  to wait longer: --wait 2h; to look: tenure locks list"
-                ),
-                None => {
-                    format!("{message}\n  to wait for one: --wait 10m; to look: tenure locks list")
-                }
+            let (timed_out, what) = match busy.position {
+                Some(_) => ("the wait timed out: ", "to wait longer: --wait 2h"),
+                None => ("", "to wait for one: --wait 10m"),
             };
-            Failure::new(ErrorCode::TasksLocked, message).details(BusyJson::new(&now, busy))
+            let message = format!("{timed_out}{message}\n  {what}; to look: tenure locks list");
+            let details = BusyJson::new(&now, busy);
+            return Ok(Failure::new(ErrorCode::TasksLocked, message).details(details));
         }
-    })
+    };
+    Ok(Failure::new(code, message))
 }
 
 /// The title of a task or the name of a section.
@@ -253,11 +245,8 @@ impl NextTaskWait<'_> {
             }
             Some(Shortage::Locked) => match progress.busy.lease() {
                 Some((lease, _)) => {
-                    format!(
-                        "{} is held by {}",
-                        named(self.tenure, &lease.key),
-                        lease.holder
-                    )
+                    let what = named(self.tenure, &lease.key);
+                    format!("{what} is held by {}", lease.holder)
                 }
                 None => "other runners are first in the queue".to_owned(),
             },

@@ -57,8 +57,8 @@ pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
 enum AfterTask {
     /// Starts the next one.
     Continue,
-    /// Starts the next one, and does not start this one again: it was taken over, or put back.
-    Exclude,
+    /// Starts the next one, and not the one with this id again: it was taken over, or put back.
+    Exclude(String),
     /// Ends.
     Stop(Failure),
 }
@@ -81,19 +81,14 @@ impl<'a> Runner<'a> {
         loop {
             let next = next::wait(self.global, self.tenure, &mut self.signals, &ask)?;
             let after = match next {
-                Ok(task_guard) => {
-                    let id = task_guard.task().id.clone();
-                    (self.run(task_guard)?, id)
-                }
-                Err(failure) if failure.code == ErrorCode::Interrupted => {
-                    (AfterTask::Stop(failure), String::new())
-                }
+                Ok(task_guard) => self.run(task_guard)?,
+                Err(failure) if failure.code == ErrorCode::Interrupted => AfterTask::Stop(failure),
                 Err(none) => return self.end(none),
             };
             match after {
-                (AfterTask::Continue, _) => {}
-                (AfterTask::Exclude, id) => ask = ask.leave_to_others(&id),
-                (AfterTask::Stop(failure), _) => {
+                AfterTask::Continue => {}
+                AfterTask::Exclude(id) => ask = ask.leave_to_others(&id),
+                AfterTask::Stop(failure) => {
                     self.print_summary();
                     return Err(failure.details(&self.summary));
                 }
@@ -172,7 +167,7 @@ impl<'a> Runner<'a> {
                 let given_back = task_guard.finish(&Change::GiveBack);
                 let stopped = "its command was not started";
                 self.record_loss(given_back, &lease, loss.as_deref(), stopped)?;
-                return Ok(AfterTask::Exclude);
+                return Ok(AfterTask::Exclude(task.id));
             }
             Err(error) => {
                 let failure = self.program.not_started(error);
@@ -247,7 +242,7 @@ impl<'a> Runner<'a> {
             // The command itself put the task back, and would do so again.
             task_guard.leave_standing();
             self.record(&now, &Change::GiveBack, &error);
-            after = AfterTask::Exclude;
+            after = AfterTask::Exclude(task.id.clone());
         } else if let Some(changed) = task_guard.ended_by_token()? {
             task_guard.leave_standing();
             self.record(&changed, &Change::To(changed.status), &error);
@@ -263,7 +258,7 @@ impl<'a> Runner<'a> {
                 Ok(Changed { task, .. }) if !ended.lost => self.record(&task, &change, &error),
                 finished => {
                     self.record_loss(finished, &lease, loss.as_deref(), stopped)?;
-                    after = AfterTask::Exclude;
+                    after = AfterTask::Exclude(task.id.clone());
                 }
             }
         }
