@@ -15,7 +15,7 @@ use tenure::text::plural;
 use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
 use tenure_files::guard::here;
 use tenure_files::guard::hooks::{self, HookError, Status};
-use tenure_files::guard::records::{Holding, How, Record, Records};
+use tenure_files::guard::records::{How, Record, Records};
 use tenure_files::setup::target::shown;
 use tenure_git::GitError;
 
@@ -171,12 +171,13 @@ fn json(config: &Config, status: &Status, changed: bool, bypasses: &[Record]) ->
         name: (*name).to_owned(),
         path: path.as_deref().map(text),
     });
-    let holder = |held: &Holding| held.holder.to_string();
     let bypasses = bypasses.iter().map(|record| GuardBypassJson {
         commit: record.commit.clone(),
         at: record.at.into(),
         seen_at_commit: record.how != How::Late,
-        against: record.against.iter().map(holder).collect(),
+        against: (record.against.iter())
+            .map(|held| held.holder.to_string())
+            .collect(),
     });
     GuardJson {
         installed: status.is_complete(),

@@ -93,8 +93,10 @@ fn status(project: &Project, tenure: &Tenure) -> Result<Answer, Failure> {
 }
 
 fn status_text(status: &SyncStatus) -> String {
-    let unshared = plural::count(status.unshared, "changed task");
-    let mut lines = vec![format!("Not shared yet: {unshared}")];
+    let mut lines = vec![format!(
+        "Not shared yet: {}",
+        plural::count(number(status.unshared), "changed task")
+    )];
     for remote in &status.remotes {
         let commits = |count| plural::count(count, "commit");
         let now = match &remote.error {
@@ -127,8 +129,11 @@ fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answe
     let mut lines: Vec<String> = Vec::new();
     for commit in &commits {
         let id = commit.id.get(..10).unwrap_or(&commit.id);
-        let (at, author) = (TimeJson(commit.at), flat(&commit.author));
-        lines.push(format!("{id}  {at}  {author}"));
+        lines.push(format!(
+            "{id}  {}  {}",
+            TimeJson(commit.at),
+            flat(&commit.author)
+        ));
         for change in &commit.changes {
             let id = change.id.get(..8).unwrap_or(&change.id);
             let (title, what) = (flat(&change.title), flat(&change.what.join(", ")));

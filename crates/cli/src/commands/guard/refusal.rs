@@ -60,19 +60,17 @@ fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Fail
     });
     let lines = shortened(lines.collect());
     let details = problems.iter().map(|(path, problem)| {
-        let of_path = GuardProblemJson {
-            path: path.clone(),
-            ..GuardProblemJson::default()
+        let held = match problem {
+            Problem::Held(lease) => Some(lease),
+            Problem::NotReserved => None,
         };
-        match problem {
-            Problem::Held(lease) => GuardProblemJson {
-                holder: Some(lease.holder.id.to_string()),
-                pattern: Some(pattern(&lease.mode, path)),
-                token: Some(lease.token.0),
-                expires_at: lease.expires.as_ref().map(|end| end.shown(&now).into()),
-                ..of_path
-            },
-            Problem::NotReserved => of_path,
+        GuardProblemJson {
+            path: path.clone(),
+            commit: None,
+            holder: held.map(|lease| lease.holder.id.to_string()),
+            pattern: held.map(|lease| pattern(&lease.mode, path)),
+            token: held.map(|lease| lease.token.0),
+            expires_at: held.and_then(|lease| Some(lease.expires.as_ref()?.shown(&now).into())),
         }
     });
     let details = GuardRefusedJson {
