@@ -26,13 +26,13 @@ use crate::words;
 /// What a command prints when it succeeded.
 pub(crate) struct Answer {
     pub(crate) exit: Exit,
-    pub(crate) data: Value,
+    data: Value,
     /// Without a newline at the end; nothing is printed if it is empty.
     pub(crate) text: String,
     /// Whether the text has colours, and was escaped before it got them.
     is_styled: bool,
     /// Whether nothing is printed, not even with `--json`.
-    pub(crate) silent: bool,
+    silent: bool,
     /// Runs if the answer cannot be written.
     undo: Option<Box<dyn FnOnce()>>,
 }

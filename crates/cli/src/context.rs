@@ -165,27 +165,26 @@ fn open_by(
     global: &Global,
     open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
 ) -> Result<Tenure, Failure> {
+    if let Some(url) = named_url(global)? {
+        return Ok(open(&url, config_for(&url, project_if_found().as_ref())?)?);
+    }
     let start = start()?;
-    let Some(url) = named_store(global) else {
-        let found = Project::find(&start, home_dir().as_deref())?;
-        let config = config(found.as_ref())?;
-        if let Some(url) = config.store_url() {
-            return Ok(open(&url, config)?);
-        }
-        let project = created(found.ok_or_else(|| no_project(&start))?);
-        if let Some(unused) = project.unused_store() {
-            let unused = words::quoted_bytes(&unused.to_os_string());
-            let message = format!(
-                "{unused} is not used any more: all worktrees share {}\n  to bring its tasks over: \
-                 tenure --store {unused} tasks export | tenure tasks import -\n  then remove it",
-                project.state().display()
-            );
-            remark(global, &message);
-        }
-        return Ok(project.open_store(config, open)?);
-    };
-    let url = located(global, &start, &url)?;
-    Ok(open(&url, config_for(&url, project_if_found().as_ref())?)?)
+    let found = Project::find(&start, home_dir().as_deref())?;
+    let config = config(found.as_ref())?;
+    if let Some(url) = config.store_url() {
+        return Ok(open(&url, config)?);
+    }
+    let project = created(found.ok_or_else(|| no_project(&start))?);
+    if let Some(unused) = project.unused_store() {
+        let unused = words::quoted_bytes(&unused.to_os_string());
+        let message = format!(
+            "{unused} is not used any more: all worktrees share {}\n  to bring its tasks over: \
+             tenure --store {unused} tasks export | tenure tasks import -\n  then remove it",
+            project.state().display()
+        );
+        remark(global, &message);
+    }
+    Ok(project.open_store(config, open)?)
 }
 
 /// The store that was chosen instead of the project's own, with its whole path: by `--store`, by `TENURE_STORE`, or by
@@ -257,25 +256,23 @@ pub(crate) fn open_to_read(
 
 /// Refuses a store that the caller chose and that does not exist.
 fn refuse_missing_store(global: &Global) -> Result<(), Failure> {
-    if let Some(url) = named_store(global)
-        && let StoreUrl::Sqlite(path) = StoreUrl::parse(&url)?
-    {
-        let path = start()?.join(path);
-        if matches!(path.try_exists(), Ok(false)) {
-            let shown = path.display();
-            let message = match path.parent().filter(|folder| !folder.is_dir()) {
-                Some(folder) => format!(
-                    "there is no store {shown}: the folder {} does not exist; check the path",
-                    folder.display()
-                ),
-                None => format!(
-                    "there is no store {shown}: check the path; a command that adds something would make it"
-                ),
-            };
-            return Err(Failure::new(ErrorCode::NotFound, message));
-        }
+    let Some(StoreUrl::Sqlite(path)) = named_url(global)? else {
+        return Ok(());
+    };
+    if !matches!(path.try_exists(), Ok(false)) {
+        return Ok(());
     }
-    Ok(())
+    let shown = path.display();
+    let message = match path.parent().filter(|folder| !folder.is_dir()) {
+        Some(folder) => format!(
+            "there is no store {shown}: the folder {} does not exist; check the path",
+            folder.display()
+        ),
+        None => format!(
+            "there is no store {shown}: check the path; a command that adds something would make it"
+        ),
+    };
+    Err(Failure::new(ErrorCode::NotFound, message))
 }
 
 /// The same for a command that changes tasks. It starts the daemon if the settings say so, because

@@ -15,7 +15,6 @@ use crate::words;
 pub(crate) struct Program<'a> {
     path: PathBuf,
     name: &'a OsStr,
-    arguments: &'a [OsString],
     words: &'a [OsString],
 }
 
@@ -23,14 +22,13 @@ impl<'a> Program<'a> {
     /// Looks the command up before the key is requested, so that a typing error is reported at once
     /// and not after the wait. `example` is a correct command line.
     pub(crate) fn find(words: &'a [OsString], example: &str) -> Result<Self, Failure> {
-        let (name, arguments) = words.split_first().ok_or_else(|| {
+        let name = words.first().ok_or_else(|| {
             let message = format!("no command after --: for example {example}");
             Failure::new(ErrorCode::Usage, message)
         })?;
         Ok(Self {
             path: find_program(name)?,
             name,
-            arguments,
             words,
         })
     }
@@ -38,7 +36,7 @@ impl<'a> Program<'a> {
     /// The command, ready to be started.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.arg0(self.name).args(self.arguments);
+        command.arg0(self.name).args(self.words.iter().skip(1));
         command
     }
 
@@ -77,7 +75,7 @@ impl<'a> Program<'a> {
 }
 
 /// Looks for the program where `exec` would.
-fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
     let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
     } else {

@@ -9,15 +9,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use clap::builder::PossibleValue;
+use clap::builder::StyledStr;
 use clap::{Arg, Command, CommandFactory};
+use tenure::Tenure;
 use tenure::store::{HistoryQuery, call_deadline};
 use tenure::tasks::{Status, TaskQuery};
 use tenure::text::flat;
-use tenure::{Config, StoreUrl, Tenure};
 
 use crate::answer::Answer;
-use crate::args::Args;
+use crate::args::{Args, Global};
 use crate::commands::man::visible;
 use crate::context;
 use crate::words;
@@ -98,9 +98,13 @@ fn candidates(typed: &[String]) -> Vec<Candidate> {
     found.into_iter().filter(starts).collect()
 }
 
+fn candidate(word: &(impl ToString + ?Sized), about: Option<&StyledStr>) -> Candidate {
+    let about = about.map(ToString::to_string);
+    (word.to_string(), about.unwrap_or_default())
+}
+
 fn described(command: &Command) -> Candidate {
-    let about = command.get_about().map(ToString::to_string);
-    (command.get_name().to_owned(), about.unwrap_or_default())
+    candidate(command.get_name(), command.get_about())
 }
 
 fn option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
@@ -120,33 +124,29 @@ fn options(command: &Command) -> Vec<Candidate> {
                 (None, Some(short)) => format!("-{short}"),
                 (None, None) => return None,
             };
-            let help = arg.get_help().map(ToString::to_string);
-            Some((name, help.unwrap_or_default()))
+            Some(candidate(&name, arg.get_help()))
         })
         .collect()
 }
 
 /// The values that an argument may have.
 fn values(before: &[String], arg: &Arg, current: &str) -> Vec<Candidate> {
-    let only = |word: &str| vec![(word.to_owned(), String::new())];
-    let bare = |word: &dyn ToString| (word.to_string(), String::new());
     let name = arg.get_value_names().and_then(<[_]>::first);
     let name = name.map_or("", |name| name.as_str());
     let fixed = arg.get_possible_values();
     let mut found: Vec<Candidate> = match (arg.get_id().as_str(), name) {
         _ if !fixed.is_empty() && arg.get_action().takes_values() => {
-            let help = |value: &PossibleValue| value.get_help().map(ToString::to_string);
             let fixed = fixed.iter();
             fixed
-                .map(|value| (value.get_name().to_owned(), help(value).unwrap_or_default()))
+                .map(|value| candidate(value.get_name(), value.get_help()))
                 .collect()
         }
-        (_, "DIR") => return only(":folders"),
-        (_, "FILE") => return only(":files"),
-        ("store", _) => SCHEMES.iter().map(|scheme| bare(scheme)).collect(),
+        (_, "DIR") => return vec![candidate(":folders", None)],
+        (_, "FILE") => return vec![candidate(":files", None)],
+        ("store", _) => SCHEMES.map(|scheme| candidate(scheme, None)).into(),
         // Not the argument of `board set-status`: a board has its own.
         ("status", _) if arg.get_long().is_some() => {
-            Status::ALL.iter().map(|status| bare(status)).collect()
+            Status::ALL.map(|status| candidate(&status, None)).into()
         }
         ("command", _) => visible(&Args::command()).map(described).collect(),
         (id, name) => {
@@ -176,15 +176,11 @@ fn open(before: &[String]) -> Option<Tenure> {
     if let Some(dir) = value("-C") {
         std::env::set_current_dir(dir).ok()?;
     }
-    let chosen = match value("--store") {
-        Some(url) => Some(StoreUrl::parse(url).ok()?),
-        None => context::chosen_url(&crate::args::Global::default()).ok()?,
+    let global = Global {
+        store: value("--store").map(OsString::from),
+        ..Global::default()
     };
-    let (config, open) = (Config::default(), Tenure::open_read_only);
-    match chosen {
-        Some(url) => open(&url, config).ok(),
-        None => context::find_project().ok()??.read_store(config, open).ok(),
-    }
+    context::open_to_read(&global, Tenure::open_read_only).ok()?
 }
 
 /// The keys that are or were held, with what is known of them.

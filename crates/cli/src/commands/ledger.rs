@@ -129,27 +129,23 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
 
 fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
     let mut events = Vec::new();
-    let several = asked.events.len() > 1;
     for (index, text) in asked.events.iter().enumerate() {
-        let parsed = if text == "-" {
-            read_input()?
-        } else {
-            vec![NewEvent::parse(text)]
+        let which = match asked.events.len() {
+            1 => String::new(),
+            _ => format!("the {} argument: ", words::ordinal(index + 1)),
+        };
+        let parsed = match text.as_str() {
+            "-" => read_input()?,
+            event => vec![NewEvent::parse(event)],
         };
         for event in parsed {
-            let which = if several {
-                format!("the {} argument: ", words::ordinal(index + 1))
-            } else {
-                String::new()
-            };
             events.push(event.map_err(|error| bad_event(&which, &error))?);
         }
     }
     let ledger = open(global, &asked.place)?;
     for event in &events {
-        event
-            .check(ledger.dialect())
-            .map_err(|error| bad_event("", &error))?;
+        let checked = event.check(ledger.dialect());
+        checked.map_err(|error| bad_event("", &error))?;
     }
     match ledger.append_all(asked.expect, &events)? {
         Appended::Done { first, last } => {

@@ -9,6 +9,7 @@ use crate::args::Global;
 use crate::args::agents::{Setup, SetupTarget};
 use crate::args::guard::GuardCommand;
 use crate::commands::guard::guard;
+use crate::program::find_program;
 use crate::{context, terminal, words};
 
 pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
@@ -66,7 +67,7 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         if tool == Tool::Codex {
             lines.extend(sandbox_setting());
         }
-        if !is_on_path() {
+        if find_program("tenure".as_ref()).is_err() {
             lines.push("But tenure is not on your PATH, where the agent looks for it: install it, or add its folder.".to_owned());
         }
     }
@@ -139,12 +140,6 @@ fn confirm(
             Err(refused(message).verbatim(text).details(details))
         }
     }
-}
-
-/// Whether an agent finds tenure.
-fn is_on_path() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join("tenure").is_file())
 }
 
 /// The same command with `--yes`.
