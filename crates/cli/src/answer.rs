@@ -385,18 +385,17 @@ pub(crate) fn print_outcome(
             } else {
                 write_line(&visible(&answer.text))
             };
-            let Err(error) = written else {
-                return answer.exit.code();
-            };
-            // A reader that closes the pipe early is no failure.
-            if error.kind() == ErrorKind::BrokenPipe {
-                return answer.exit.code();
+            match written {
+                // A reader that closes the pipe early is no failure.
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                    if let Some(undo) = answer.undo {
+                        undo();
+                    }
+                    complain(&format!("the answer could not be written ({error})"));
+                    Exit::Runtime.code()
+                }
+                _ => answer.exit.code(),
             }
-            if let Some(undo) = answer.undo {
-                undo();
-            }
-            complain(&format!("the answer could not be written ({error})"));
-            Exit::Runtime.code()
         }
         Err(failure) => {
             if global.json {
@@ -473,21 +472,13 @@ pub(crate) fn remark(global: &Global, text: &str) {
 
 /// The text without the numbers of errors of the operating system, which stand beside its words.
 fn without_numbers(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(" (os error ") {
-        out.push_str(before);
-        match after.split_once(')') {
-            Some((number, after)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                rest = after;
-            }
-            _ => {
-                out.push_str(" (os error ");
-                rest = after;
-            }
-        }
-    }
-    out + rest
+    const BEFORE: &str = " (os error ";
+    let mut parts = text.split(BEFORE);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |out, part| match part.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => out + rest,
+        _ => out + BEFORE + part,
+    })
 }
 
 /// Writes a JSON line about a running command to stderr: its output is not interrupted.

@@ -197,7 +197,12 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
         None => pid == Some(context::shell()),
     };
     if !is_callers {
-        return Err(not_yours(&tenure, lease));
+        let message = format!(
+            "the exclusive lock is held by {}\n  name the holder with --holder if that is you",
+            words::held(&tenure.clock().now(), lease)
+        );
+        let details = json!({ "lockedBy": lease.holder.id });
+        return Err(Failure::new(ErrorCode::PermissionDenied, message).details(details));
     }
     if lease.token == Token::NONE {
         // Another program wrote the lock, so there is no grant. The caller is that process, or named it.
@@ -217,15 +222,6 @@ fn freed(global: &Global, lease: &Lease) -> Answer {
         released: true,
     };
     Answer::confirmed(global, data, "Released the exclusive lock.")
-}
-
-fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {
-    let message = format!(
-        "the exclusive lock is held by {}\n  name the holder with --holder if that is you",
-        words::held(&tenure.clock().now(), lease)
-    );
-    let details = json!({ "lockedBy": lease.holder.id });
-    Failure::new(ErrorCode::PermissionDenied, message).details(details)
 }
 
 fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {

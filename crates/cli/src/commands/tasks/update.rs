@@ -69,14 +69,6 @@ fn own_token(task: &Task) -> Option<Token> {
     (id == task.id).then_some(Token(token))
 }
 
-/// How the caller proves that it holds the task.
-fn proof(global: &Global, task: &Task, update: &Update) -> Result<Proof, Failure> {
-    if let Some(token) = update.token.map(Token).or_else(|| own_token(task)) {
-        return Ok(Proof::Token(token));
-    }
-    Ok(Proof::Name(context::caller(global)?))
-}
-
 /// Extends the leases of a task and its section.
 pub(crate) fn renew(
     global: &Global,
@@ -104,7 +96,10 @@ fn finish(
         },
         None => Change::To(status),
     };
-    let proof = proof(global, task, update)?;
+    let proof = match update.token.map(Token).or_else(|| own_token(task)) {
+        Some(token) => Proof::Token(token),
+        None => Proof::Name(context::caller(global)?),
+    };
     let changed = tasks.change(&task.id, &proof, &change, edit, call_deadline());
     let changed = changed.map_err(|error| {
         let failure = Failure::from(error);
