@@ -4,7 +4,7 @@
 //! 2. A command prints its answer last, so that nothing is reported that did not happen.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
 use clap::builder::StyledStr;
@@ -26,13 +26,13 @@ use crate::words;
 /// What a command prints when it succeeded.
 pub(crate) struct Answer {
     pub(crate) exit: Exit,
-    pub(crate) data: Value,
+    data: Value,
     /// Without a newline at the end; nothing is printed if it is empty.
     pub(crate) text: String,
     /// Whether the text has colours, and was escaped before it got them.
     is_styled: bool,
     /// Whether nothing is printed, not even with `--json`.
-    pub(crate) silent: bool,
+    silent: bool,
     /// Runs if the answer cannot be written.
     undo: Option<Box<dyn FnOnce()>>,
 }
@@ -79,11 +79,8 @@ impl Answer {
     pub(crate) fn silent(exit: Exit) -> Self {
         Self {
             exit,
-            data: Value::Null,
-            text: String::new(),
-            is_styled: false,
             silent: true,
-            undo: None,
+            ..Self::new((), "")
         }
     }
 }
@@ -388,18 +385,17 @@ pub(crate) fn print_outcome(
             } else {
                 write_line(&visible(&answer.text))
             };
-            let Err(error) = written else {
-                return answer.exit.code();
-            };
-            // A reader that closes the pipe early (`head`) is no failure.
-            if error.kind() == std::io::ErrorKind::BrokenPipe {
-                return answer.exit.code();
+            match written {
+                // A reader that closes the pipe early is no failure.
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                    if let Some(undo) = answer.undo {
+                        undo();
+                    }
+                    complain(&format!("the answer could not be written ({error})"));
+                    Exit::Runtime.code()
+                }
+                _ => answer.exit.code(),
             }
-            if let Some(undo) = answer.undo {
-                undo();
-            }
-            complain(&format!("the answer could not be written ({error})"));
-            Exit::Runtime.code()
         }
         Err(failure) => {
             if global.json {
@@ -455,6 +451,16 @@ fn write_line(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
+/// The outcome of a command that prints its lines itself. A reader that closes the pipe early (`head`) is no failure.
+pub(crate) fn printed(written: std::io::Result<()>, problem: &str) -> Result<Answer, Failure> {
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(ErrorCode::Io, format!("{problem} ({error})")))
+        }
+        _ => Ok(Answer::silent(Exit::Done)),
+    }
+}
+
 /// Writes a line of progress to stderr, unless `--quiet` or `--json` is given.
 pub(crate) fn remark(global: &Global, text: &str) {
     if !global.quiet && !global.json {
@@ -466,21 +472,13 @@ pub(crate) fn remark(global: &Global, text: &str) {
 
 /// The text without the numbers of errors of the operating system, which stand beside its words.
 fn without_numbers(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(" (os error ") {
-        out.push_str(before);
-        match after.split_once(')') {
-            Some((number, after)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                rest = after;
-            }
-            _ => {
-                out.push_str(" (os error ");
-                rest = after;
-            }
-        }
-    }
-    out + rest
+    const BEFORE: &str = " (os error ";
+    let mut parts = text.split(BEFORE);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |out, part| match part.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => out + rest,
+        _ => out + BEFORE + part,
+    })
 }
 
 /// Writes a JSON line about a running command to stderr: its output is not interrupted.
@@ -516,6 +514,10 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
         .iter()
         .take_while(|word| *word != "--")
         .any(|word| word == "--json");
+    let is_visible = |word: &OsString| {
+        let word = word.to_string_lossy();
+        visible(&word) == word
+    };
     let kind = error.kind();
     match kind {
         UsageError::DisplayHelp => print_page(Ok(help::page_for(words))),
@@ -534,7 +536,7 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
                     details: json!({}),
                 };
                 let _ = write_line(&envelope("tenure", None, None, Some(error)));
-            } else if words.iter().all(|word| is_visible(&word.to_string_lossy())) {
+            } else if words.iter().all(is_visible) {
                 let _ = write_page(anstream::stderr().lock(), &text);
             } else {
                 // It repeats the words, so it has no colours.
@@ -545,10 +547,6 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
             Exit::Usage.code()
         }
     }
-}
-
-fn is_visible(word: &str) -> bool {
-    visible(word) == word
 }
 
 /// Writes a text of several lines, coloured on a terminal.

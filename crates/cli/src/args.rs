@@ -53,6 +53,9 @@ pub(crate) struct Args {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// What the JSON envelope calls the command, and the one below it.
+    #[arg(skip)]
+    pub(crate) names: (String, Option<String>),
 }
 
 /// Options that every command takes.
@@ -348,52 +351,6 @@ after -- the commands of the system.")]
     },
 }
 
-impl Command {
-    /// The names in the JSON envelope.
-    pub(crate) fn names(&self) -> (&'static str, Option<&'static str>) {
-        match self {
-            Self::Init { .. } => ("init", None),
-            Self::Run(_) => ("run", None),
-            Self::Acquire(_) => ("acquire", None),
-            Self::Renew(_) => ("renew", None),
-            Self::Release(_) => ("release", None),
-            Self::Ask(_) => ("ask", None),
-            Self::Force(_) => ("force", None),
-            Self::Fence(_) => ("fence", None),
-            Self::Reserve(_) => ("reserve", None),
-            Self::Unreserve(_) => ("unreserve", None),
-            Self::Reservations => ("reservations", None),
-            Self::Check(_) => ("check", None),
-            Self::Locks(locks) => ("locks", Some(locks.name())),
-            Self::Status => ("status", None),
-            Self::Why(_) => ("why", None),
-            Self::Timeline(_) => ("timeline", None),
-            Self::Watch(_) => ("watch", None),
-            Self::Doctor(_) => ("doctor", None),
-            Self::Guard(guard) => ("guard", Some(guard.name())),
-            Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
-            Self::Sections(sections) => ("sections", Some(sections.name())),
-            Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
-            Self::Daemon(daemon) => ("daemon", Some(daemon.name())),
-            Self::Sync(sync) => ("sync", sync.name()),
-            Self::Board(board) => ("board", Some(board.name())),
-            Self::ShellLib => ("shell-lib", None),
-            Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
-            Self::Store(Store::Check { .. }) => ("store", Some("check")),
-            Self::Store(Store::Repair(_)) => ("store", Some("repair")),
-            Self::Store(Store::Copy(_)) => ("store", Some("copy")),
-            Self::Hook(hook) => ("hook", Some(hook.tool.name())),
-            Self::Setup(setup) => ("setup", Some(setup.what.name())),
-            Self::Config(Config::Show) => ("config", Some("show")),
-            Self::Config(Config::Path) => ("config", Some("path")),
-            Self::Completions { .. } => ("completions", None),
-            Self::Schema => ("schema", None),
-            Self::Complete { .. } => ("complete", None),
-            Self::Man { .. } => ("man", None),
-        }
-    }
-}
-
 /// How long to hold a key and to wait for it.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct WaitArgs {
@@ -633,18 +590,6 @@ Exit codes: 0 no violation, 1 holders overlapped or a token did not grow.")]
         #[arg(long, value_name = "D", value_parser = duration::parse)]
         since: Option<Duration>,
     },
-}
-
-impl Locks {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::List { .. } => "list",
-            Self::Show { .. } => "show",
-            Self::Cleanup { .. } => "cleanup",
-            Self::History { .. } => "history",
-            Self::Verify => "verify",
-        }
-    }
 }
 
 #[derive(Debug, Subcommand)]

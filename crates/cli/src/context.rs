@@ -2,12 +2,12 @@
 //!
 //! A command opens only what it needs.
 
+use std::env::home_dir;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use tenure::ask::PARENT_LEASES;
-use tenure::config::near_misses;
 use tenure::store::{Binding, Grant, HolderId, Key, Lease, StoreError, Token};
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure, who};
@@ -33,18 +33,9 @@ pub(crate) fn change_folder(global: &Global) -> Result<(), Failure> {
             _ => error.to_string(),
         };
         let colon = if why.starts_with("is ") { "" } else { ":" };
-        Failure::new(
-            ErrorCode::Usage,
-            format!("-C {}{colon} {why}", dir.display()),
-        )
+        let message = format!("-C {}{colon} {why}", dir.display());
+        Failure::new(ErrorCode::Usage, message)
     })
-}
-
-/// Names environment variables that are probably misspelt. They are no reason to fail, because others use the prefix.
-pub(crate) fn warn_of_variables(global: &Global) {
-    for slip in near_misses(std::env::vars_os()) {
-        remark(global, &slip.to_string());
-    }
 }
 
 /// The current folder.
@@ -56,11 +47,6 @@ pub(crate) fn start() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The home folder, where the user's settings are.
-pub(crate) fn home() -> Option<PathBuf> {
-    std::env::home_dir()
-}
-
 /// Whether a command line without a command is about a project: that of the current folder, or of `-C`.
 pub(crate) fn is_in_project(words: &[OsString]) -> bool {
     let status = [words, &["status".into()]].concat();
@@ -69,12 +55,12 @@ pub(crate) fn is_in_project(words: &[OsString]) -> bool {
         return false;
     };
     let from = dir.map_or_else(|| here.clone(), |dir| here.join(dir));
-    matches!(Project::find(&from, home().as_deref()), Ok(Some(_)))
+    matches!(Project::find(&from, home_dir().as_deref()), Ok(Some(_)))
 }
 
 /// The project of the current folder, if it is in one.
 pub(crate) fn find_project() -> Result<Option<Project>, Failure> {
-    Ok(Project::find(&start()?, home().as_deref())?)
+    Ok(Project::find(&start()?, home_dir().as_deref())?)
 }
 
 /// The project of the current folder, if it is in one. A command whose store was named goes on without it
@@ -114,24 +100,22 @@ fn created(project: Project) -> Project {
 
 /// The same for a command that changes nothing.
 pub(crate) fn existing_project(from: &Path) -> Result<Project, Failure> {
-    let found = Project::find(from, home().as_deref())?;
+    let found = Project::find(from, home_dir().as_deref())?;
     found.ok_or_else(|| no_project(from))
 }
 
 fn no_project(from: &Path) -> Failure {
-    Failure::new(
-        ErrorCode::NotInitialised,
-        format!(
-            "no tenure project in {} or any folder above it: run tenure init in the project's root\n  to lock without \
-             a project, as flock does, name a file for the locks: --store sqlite:/tmp/locks.db",
-            from.display()
-        ),
-    )
+    let message = format!(
+        "no tenure project in {} or any folder above it: run tenure init in the project's root\n  to lock without \
+         a project, as flock does, name a file for the locks: --store sqlite:/tmp/locks.db",
+        from.display()
+    );
+    Failure::new(ErrorCode::NotInitialised, message)
 }
 
 /// The settings of a project.
 pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
-    let home = home();
+    let home = home_dir();
     Ok(match project {
         Some(project) => project.config(home.as_deref())?,
         None => Config::load(home.as_deref(), None)?,
@@ -140,12 +124,20 @@ pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
 
 /// The same for a store that was chosen. If it is another program's, its own settings are a layer below.
 pub(crate) fn config_for(store: &StoreUrl, project: Option<&Project>) -> Result<Config, Failure> {
-    Ok(config(project)?.for_store(store, home().as_deref())?)
+    Ok(config(project)?.for_store(store, home_dir().as_deref())?)
 }
 
 /// The store that the caller named instead of the project's own: `--store`, or `TENURE_STORE`.
-fn named_store(global: &Global) -> Option<OsString> {
+pub(crate) fn named_store(global: &Global) -> Option<OsString> {
     global.store.clone().or_else(StoreUrl::in_environment)
+}
+
+/// Refuses `--store`, for a command that has a store of its own.
+pub(crate) fn refuse_option(global: &Global, why: &str) -> Result<(), Failure> {
+    match global.store {
+        Some(_) => Err(Failure::new(ErrorCode::Usage, why)),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a store that was chosen, for a command that works on the project's own.
@@ -173,29 +165,26 @@ fn open_by(
     global: &Global,
     open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
 ) -> Result<Tenure, Failure> {
+    if let Some(url) = named_url(global)? {
+        return Ok(open(&url, config_for(&url, project_if_found().as_ref())?)?);
+    }
     let start = start()?;
-    let Some(url) = named_store(global) else {
-        let found = Project::find(&start, home().as_deref())?;
-        let config = config(found.as_ref())?;
-        if let Some(url) = config.store_url() {
-            return Ok(open(&url, config)?);
-        }
-        let project = created(found.ok_or_else(|| no_project(&start))?);
-        if let Some(unused) = project.unused_store() {
-            let unused = words::quoted_bytes(&unused.to_os_string());
-            remark(
-                global,
-                &format!(
-                    "{unused} is not used any more: all worktrees share {}\n  to bring its tasks over: \
-                     tenure --store {unused} tasks export | tenure tasks import -\n  then remove it",
-                    project.state().display()
-                ),
-            );
-        }
-        return Ok(project.open_store(config, open)?);
-    };
-    let url = located(global, &start, &url)?;
-    Ok(open(&url, config_for(&url, project_if_found().as_ref())?)?)
+    let found = Project::find(&start, home_dir().as_deref())?;
+    let config = config(found.as_ref())?;
+    if let Some(url) = config.store_url() {
+        return Ok(open(&url, config)?);
+    }
+    let project = created(found.ok_or_else(|| no_project(&start))?);
+    if let Some(unused) = project.unused_store() {
+        let unused = words::quoted_bytes(&unused.to_os_string());
+        let message = format!(
+            "{unused} is not used any more: all worktrees share {}\n  to bring its tasks over: \
+             tenure --store {unused} tasks export | tenure tasks import -\n  then remove it",
+            project.state().display()
+        );
+        remark(global, &message);
+    }
+    Ok(project.open_store(config, open)?)
 }
 
 /// The store that was chosen instead of the project's own, with its whole path: by `--store`, by `TENURE_STORE`, or by
@@ -246,16 +235,7 @@ pub(crate) fn open_existing_for_locks(global: &Global) -> Result<Tenure, Failure
 }
 
 /// Opens the store that the command works on, to read it; `None` if nothing was stored yet.
-pub(crate) fn open_read_only(global: &Global) -> Result<Option<Tenure>, Failure> {
-    open_to_read(global, Tenure::open_read_only)
-}
-
-/// The same for a command that looks once.
-pub(crate) fn open_to_look(global: &Global) -> Result<Option<Tenure>, Failure> {
-    open_to_read(global, Tenure::open_to_look)
-}
-
-fn open_to_read(
+pub(crate) fn open_to_read(
     global: &Global,
     open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
 ) -> Result<Option<Tenure>, Failure> {
@@ -264,11 +244,8 @@ fn open_to_read(
         |url: &StoreUrl| matches!(url, StoreUrl::Sqlite(path) if !look::may_be_there(path));
     if let Some(url) = chosen_url(global)? {
         let config = config(project_of(global)?.as_ref())?;
-        return Ok(if is_missing(&url) {
-            None
-        } else {
-            Some(open(&url, config)?)
-        });
+        let open = (!is_missing(&url)).then(|| open(&url, config));
+        return Ok(open.transpose()?);
     }
     let project = existing_project(&start()?)?;
     if is_missing(&project.store()) {
@@ -279,48 +256,38 @@ fn open_to_read(
 
 /// Refuses a store that the caller chose and that does not exist.
 fn refuse_missing_store(global: &Global) -> Result<(), Failure> {
-    if let Some(url) = named_store(global)
-        && let StoreUrl::Sqlite(path) = StoreUrl::parse(&url)?
-    {
-        let path = start()?.join(path);
-        if matches!(path.try_exists(), Ok(false)) {
-            let shown = path.display();
-            let message = match path.parent().filter(|folder| !folder.is_dir()) {
-                Some(folder) => format!(
-                    "there is no store {shown}: the folder {} does not exist; check the path",
-                    folder.display()
-                ),
-                None => format!(
-                    "there is no store {shown}: check the path; a command that adds something would make it"
-                ),
-            };
-            return Err(Failure::new(ErrorCode::NotFound, message));
-        }
+    let Some(StoreUrl::Sqlite(path)) = named_url(global)? else {
+        return Ok(());
+    };
+    if !matches!(path.try_exists(), Ok(false)) {
+        return Ok(());
     }
-    Ok(())
+    let shown = path.display();
+    let message = match path.parent().filter(|folder| !folder.is_dir()) {
+        Some(folder) => format!(
+            "there is no store {shown}: the folder {} does not exist; check the path",
+            folder.display()
+        ),
+        None => format!(
+            "there is no store {shown}: check the path; a command that adds something would make it"
+        ),
+    };
+    Err(Failure::new(ErrorCode::NotFound, message))
 }
 
 /// The same for a command that changes tasks. It starts the daemon if the settings say so, because
 /// the daemon shares the change.
 pub(crate) fn open_to_change(global: &Global) -> Result<Tenure, Failure> {
     let tenure = open_existing(global)?;
-    share_changes(global, &tenure);
+    autostart(global, &tenure);
     Ok(tenure)
 }
 
 /// The same for a command that adds tasks.
 pub(crate) fn open_to_add(global: &Global) -> Result<Tenure, Failure> {
     let tenure = open(global)?;
-    share_changes(global, &tenure);
+    autostart(global, &tenure);
     Ok(tenure)
-}
-
-/// Starts the daemon if the settings say so.
-fn share_changes(global: &Global, tenure: &Tenure) {
-    let is_own = named_store(global).is_none() && tenure.config().store_url().is_none();
-    if tenure.config().daemon.autostart && is_own {
-        autostart(global);
-    }
 }
 
 /// The environment of a command that runs under these leases, under `others` of the same store, and
@@ -334,9 +301,8 @@ pub(crate) fn environment(
     let Some(lease) = leases.first() else {
         return Vec::new();
     };
-    let around = std::env::var(PARENT_LEASES)
-        .ok()
-        .filter(|text| !text.is_empty());
+    let around = std::env::var(PARENT_LEASES).ok();
+    let around = around.filter(|text| !text.is_empty());
     let ours = others
         .iter()
         .chain(leases.iter().map(|lease| &lease.token))
@@ -347,10 +313,9 @@ pub(crate) fn environment(
         lines.join("\n")
     };
     let holder = lease.holder.id.to_string();
-    let made_up = if global.holder.is_none() {
-        holder.clone()
-    } else {
-        String::new()
+    let made_up = match global.holder {
+        Some(_) => String::new(),
+        None => holder.clone(),
     };
     let mut variables = vec![
         ("TENURE_KEY", lease.key.to_string()),

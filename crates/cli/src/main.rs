@@ -16,7 +16,7 @@
 //! | `supervise` | a command while it runs |
 //! | `stderr` | the last line of a command's standard error |
 //! | `signals` | signals as a file descriptor |
-//! | `terminal` | the terminal, lent to the command |
+//! | `terminal` | the terminal: asked, and lent to the command |
 
 mod answer;
 mod args;
@@ -76,10 +76,13 @@ fn run() {
     if args.global.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    let (command, subcommand) = args.command.names();
+    let (command, subcommand) = args.names.clone();
     let global = args.global.clone();
     if !is_hook && !matches!(args.command, Command::Complete { .. }) {
-        context::warn_of_variables(&global);
+        // They are no reason to fail, because others use the prefix.
+        for slip in tenure::config::near_misses(std::env::vars_os()) {
+            answer::remark(&global, &slip.to_string());
+        }
     }
     let prepared = tenure::who::given_in_environment()
         .map_err(Failure::from)
@@ -97,7 +100,7 @@ fn run() {
     };
     // A coding agent takes the exit code 2 of a hook for a refusal. A mistake in its configuration is none.
     let is_mistake = is_hook && outcome.is_err();
-    let code = answer::print_outcome(&global, command, subcommand, outcome);
+    let code = answer::print_outcome(&global, &command, subcommand.as_deref(), outcome);
     std::process::exit(if is_mistake {
         Exit::Runtime.code()
     } else {

@@ -15,7 +15,6 @@ use crate::words;
 pub(crate) struct Program<'a> {
     path: PathBuf,
     name: &'a OsStr,
-    arguments: &'a [OsString],
     words: &'a [OsString],
 }
 
@@ -23,14 +22,13 @@ impl<'a> Program<'a> {
     /// Looks the command up before the key is requested, so that a typing error is reported at once
     /// and not after the wait. `example` is a correct command line.
     pub(crate) fn find(words: &'a [OsString], example: &str) -> Result<Self, Failure> {
-        let (name, arguments) = words.split_first().ok_or_else(|| {
+        let name = words.first().ok_or_else(|| {
             let message = format!("no command after --: for example {example}");
             Failure::new(ErrorCode::Usage, message)
         })?;
         Ok(Self {
             path: find_program(name)?,
             name,
-            arguments,
             words,
         })
     }
@@ -38,7 +36,7 @@ impl<'a> Program<'a> {
     /// The command, ready to be started.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.arg0(self.name).args(self.arguments);
+        command.arg0(self.name).args(self.words.iter().skip(1));
         command
     }
 
@@ -50,29 +48,34 @@ impl<'a> Program<'a> {
 
     /// The command as a person would type it, cut to one line.
     pub(crate) fn shown(&self) -> String {
-        shown(self.words)
+        let words = self.words.iter();
+        let words = words.map(|word| words::quoted(&word.to_string_lossy()));
+        let text = words.collect::<Vec<_>>().join(" ");
+        if text.chars().count() <= 120 {
+            return text;
+        }
+        text.chars().take(119).chain(['…']).collect()
     }
 
     /// Why the command could not be started.
     pub(crate) fn not_started(&self, error: std::io::Error) -> Failure {
-        not_started(self.name, error)
+        match error.kind() {
+            // The program itself was found before, so its interpreter is missing.
+            std::io::ErrorKind::NotFound => {
+                let why = "the interpreter that its first line names does not exist";
+                not_executable(self.name, why)
+            }
+            std::io::ErrorKind::PermissionDenied => not_executable(self.name, &error.to_string()),
+            _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+                not_executable(self.name, &error.to_string())
+            }
+            _ => error.into(),
+        }
     }
-}
-
-/// The command as a person would type it, cut to one line.
-fn shown(command: &[OsString]) -> String {
-    let words = command
-        .iter()
-        .map(|word| words::quoted(&word.to_string_lossy()));
-    let text = words.collect::<Vec<_>>().join(" ");
-    if text.chars().count() <= 120 {
-        return text;
-    }
-    text.chars().take(119).chain(['…']).collect()
 }
 
 /// Looks for the program where `exec` would.
-fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
     let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
     } else {
@@ -99,36 +102,17 @@ fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
 }
 
 fn no_program(program: &OsStr) -> Failure {
-    Failure::new(
-        ErrorCode::CommandNotFound,
-        format!(
-            "{}: no such command: check its name and your PATH; nothing was locked",
-            program.to_string_lossy()
-        ),
-    )
+    let message = format!(
+        "{}: no such command: check its name and your PATH; nothing was locked",
+        program.to_string_lossy()
+    );
+    Failure::new(ErrorCode::CommandNotFound, message)
 }
 
 fn not_executable(program: &OsStr, why: &str) -> Failure {
-    Failure::new(
-        ErrorCode::CommandNotExecutable,
-        format!(
-            "{}: cannot be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
-            program.to_string_lossy()
-        ),
-    )
-}
-
-fn not_started(program: &OsStr, error: std::io::Error) -> Failure {
-    match error.kind() {
-        // The program itself was found before, so its interpreter is missing.
-        std::io::ErrorKind::NotFound => not_executable(
-            program,
-            "the interpreter that its first line names does not exist",
-        ),
-        std::io::ErrorKind::PermissionDenied => not_executable(program, &error.to_string()),
-        _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
-            not_executable(program, &error.to_string())
-        }
-        _ => error.into(),
-    }
+    let message = format!(
+        "{}: cannot be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
+        program.to_string_lossy()
+    );
+    Failure::new(ErrorCode::CommandNotExecutable, message)
 }

@@ -1,15 +1,12 @@
 //! The last line of a command's standard error: [`StderrTee`] copies it to ours and remembers the end.
 
-use std::io::{IsTerminal, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{IsTerminal, PipeReader, PipeWriter, Read, Write};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anstream::adapter::strip_str;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::pipe::{PipeFlags, pipe_with};
 use tenure::text::flat;
 
 /// How many bytes of the end are remembered.
@@ -20,7 +17,8 @@ const LONGEST: usize = 300;
 
 /// A thread that copies a command's standard error to ours.
 pub(crate) struct StderrTee {
-    stop: Arc<OwnedFd>,
+    /// The thread ends when this is dropped.
+    stop: PipeWriter,
     thread: JoinHandle<Vec<u8>>,
 }
 
@@ -31,12 +29,11 @@ impl StderrTee {
         if std::io::stderr().is_terminal() {
             return Ok(None);
         }
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (read, write) = std::io::pipe()?;
         command.stderr(Stdio::from(write));
         let flags = fcntl_getfl(&read)?;
         fcntl_setfl(&read, flags | OFlags::NONBLOCK)?;
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let stopped = Arc::clone(&stop);
+        let (stopped, stop) = std::io::pipe()?;
         let thread = std::thread::Builder::new()
             .name("stderr".into())
             .spawn(move || copy(read, &stopped))?;
@@ -46,7 +43,7 @@ impl StderrTee {
     /// The last line that the command wrote. Everything in the pipe is copied first; what processes
     /// that the command left behind write later is dropped.
     pub(crate) fn last_line(self) -> Option<String> {
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        drop(self.stop);
         let tail = self.thread.join().ok()?;
         let text = String::from_utf8_lossy(&tail);
         let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
@@ -55,8 +52,7 @@ impl StderrTee {
     }
 }
 
-fn copy(read: OwnedFd, stopped: &OwnedFd) -> Vec<u8> {
-    let mut pipe = std::fs::File::from(read);
+fn copy(mut pipe: PipeReader, stopped: &PipeReader) -> Vec<u8> {
     let mut tail = Vec::new();
     let mut chunk = [0; 8192];
     loop {

@@ -90,15 +90,6 @@ pub(crate) struct Supervised<'a> {
     pub(crate) grace: Duration,
 }
 
-/// What [`supervise`] waits for besides signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
-    Lost,
-    Kill,
-    NoSecond,
-    LastExited,
-}
-
 /// Waits until a command ends. Forwards signals to it, stops when it is stopped, and ends it when the
 /// lease is lost, or at the second Ctrl+C: TERM to its process group, KILL after the grace period. Calls
 /// `settled` once, when the command has run for [`SHORT_RUN`].
@@ -145,47 +136,27 @@ pub(crate) fn supervise(
             settled();
         }
         rounds += 1;
-        let events = [
-            (Event::Lost, (!was_lost).then_some(command.lost)),
-            (Event::Kill, ending.kill.as_ref()),
-            (Event::NoSecond, ending.second_until.as_ref()),
-            (Event::LastExited, rest),
+        let watched = [
+            (!was_lost).then_some(command.lost),
+            ending.kill.as_ref(),
+            ending.second_until.as_ref(),
+            rest,
         ];
-        let watched: Vec<(Event, &OwnedFd)> = events
-            .into_iter()
-            .filter_map(|(event, fd)| Some((event, fd?)))
-            .collect();
-        let mut fds = vec![PollFd::new(&*signals, PollFlags::IN)];
-        fds.extend(
-            watched
-                .iter()
-                .map(|(_, fd)| PollFd::new(*fd, PollFlags::IN)),
-        );
         let timeout = settled.is_some().then_some(&SHORT_RUN);
-        match poll(&mut fds, timeout) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        let [lost, kill, no_second, last_exited] = wait_for(signals, watched, timeout)?;
+        if lost {
+            was_lost = true;
+            ending.begin(tied, grace)?;
         }
-        let happened: Vec<Event> = watched
-            .iter()
-            .zip(fds.iter().skip(1))
-            .filter(|(_, fd)| !fd.revents().is_empty())
-            .map(|((event, _), _)| *event)
-            .collect();
-        drop(fds);
-        for event in happened {
-            match event {
-                Event::Lost => {
-                    was_lost = true;
-                    ending.begin(tied, grace)?;
-                }
-                Event::Kill => {
-                    tied.signal(Signal::KILL);
-                    ending.kill = None;
-                }
-                Event::NoSecond => ending.second_until = None,
-                Event::LastExited => rest = None,
-            }
+        if kill {
+            tied.signal(Signal::KILL);
+            ending.kill = None;
+        }
+        if no_second {
+            ending.second_until = None;
+        }
+        if last_exited {
+            rest = None;
         }
         for signal in signals.pending() {
             match Signal::from_named_raw(signal) {
@@ -203,6 +174,27 @@ pub(crate) fn supervise(
             }
         }
     }
+}
+
+/// Waits for a signal, or for one of these. Returns which of these are ready.
+fn wait_for(
+    signals: &Signals,
+    watched: [Option<&OwnedFd>; 4],
+    timeout: Option<&Timespec>,
+) -> io::Result<[bool; 4]> {
+    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+    fds.extend(
+        watched
+            .iter()
+            .flatten()
+            .map(|fd| PollFd::new(*fd, PollFlags::IN)),
+    );
+    match poll(&mut fds, timeout) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut ready = fds.iter().skip(1).map(|fd| !fd.revents().is_empty());
+    Ok(watched.map(|fd| fd.is_some() && ready.next() == Some(true)))
 }
 
 /// Sends the command a signal that is meant to end it. A stopped command would not react before it is

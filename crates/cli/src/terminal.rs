@@ -1,4 +1,5 @@
-//! The terminal of `tenure run`, which lends it to the command as a shell does: [`Terminal`].
+//! The terminal: [`confirm`] asks the person at it, and `tenure run` lends it to the command as a shell does:
+//! [`Terminal`].
 //!
 //! The command leads its own process group, so that tenure can signal all of it. A terminal has one
 //! foreground process group. If that is ours, tenure makes the command's group the foreground group,
@@ -9,12 +10,29 @@
 //! need the terminal, too. There tenure lends it only when the command asks for it; until then
 //! Ctrl+C reaches tenure, which forwards it to the command.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::process::{Pid, Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use tenure::text::visible;
 use tenure_host::signal::without_stopping;
+
+use crate::args::Global;
+
+/// Asks the person at the terminal; `None` if there is nobody to ask.
+pub(crate) fn confirm(global: &Global, question: &str) -> std::io::Result<Option<bool>> {
+    if global.json || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    let mut err = anstream::stderr();
+    write!(err, "{} [y/N] ", visible(question))?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    let answer = answer.trim().to_lowercase();
+    Ok(Some(["y", "yes"].contains(&answer.as_str())))
+}
 
 /// The terminal that tenure was started on.
 #[derive(Debug, Clone, Copy)]

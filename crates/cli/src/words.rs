@@ -342,10 +342,15 @@ pub(crate) fn short(id: &str) -> &str {
 
 /// A task's title in quotes; its id if another program left the title empty.
 pub(crate) fn title(task: &Task) -> String {
-    if task.title.trim().is_empty() {
-        return task.id.clone();
+    titled(&task.id, &task.title)
+}
+
+/// The same for a task of which only the id and the title are known.
+pub(crate) fn titled(id: &str, title: &str) -> String {
+    if title.trim().is_empty() {
+        return id.to_owned();
     }
-    format!("\"{}\"", flat(&task.title))
+    format!("\"{}\"", flat(title))
 }
 
 /// A task in one line.

@@ -124,19 +124,6 @@ missing section, an unknown status, a dependency on a task that does not exist."
     },
 }
 
-impl Board {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::List { .. } => "list",
-            Self::Validate { .. } => "validate",
-            Self::SetStatus { .. } => "set-status",
-            Self::SetPriority { .. } => "set-priority",
-            Self::RebuildIndex { .. } => "rebuild-index",
-            Self::Migrate { .. } => "migrate",
-        }
-    }
-}
-
 /// How `list` shows the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum View {

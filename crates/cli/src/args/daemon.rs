@@ -57,18 +57,6 @@ followed.")]
     Logs(Logs),
 }
 
-impl Daemon {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Run(_) => "run",
-            Self::Start(_) => "start",
-            Self::Stop { .. } => "stop",
-            Self::Status => "status",
-            Self::Logs(_) => "logs",
-        }
-    }
-}
-
 /// How the daemon works.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Work {

@@ -47,17 +47,6 @@ the command and exits with 7."
     Run(Run),
 }
 
-impl Exclusive {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Acquire(_) => "acquire",
-            Self::Release { .. } => "release",
-            Self::Status { .. } => "status",
-            Self::Run(_) => "run",
-        }
-    }
-}
-
 /// The folder of the lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Place {

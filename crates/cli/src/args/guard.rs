@@ -64,16 +64,3 @@ tenure-holder (git push -o tenure-holder=agent-1).")]
         args: Vec<OsString>,
     },
 }
-
-impl GuardCommand {
-    /// The name of the subcommand in the JSON envelope.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Install => "install",
-            Self::Uninstall => "uninstall",
-            Self::Status => "status",
-            Self::Receive => "receive",
-            Self::Hook { .. } => "hook",
-        }
-    }
-}

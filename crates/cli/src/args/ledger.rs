@@ -126,23 +126,6 @@ program has exited. Removing a lock in use can lose events."
     },
 }
 
-impl Ledger {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Init { .. } => "init",
-            Self::Append(_) => "append",
-            Self::Log(_) => "log",
-            Self::Verify { .. } => "verify",
-            Self::Claim { .. } => "claim",
-            Self::Refresh { .. } => "refresh",
-            Self::Release { .. } => "release",
-            Self::Claims { .. } => "claims",
-            Self::Reap { .. } => "reap",
-            Self::BreakLock { .. } => "break-lock",
-        }
-    }
-}
-
 /// The dialect of a ledger.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum DialectArg {

@@ -36,8 +36,9 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
     let is_frequent = typed::command(words)
         .and_then(|at| words.get(at)?.to_str())
         .is_some_and(Frequent::has_subcommand);
-    if is_frequent && let Ok(short) = parse_as::<Short>(words) {
+    if is_frequent && let Ok((short, names)) = parse_as::<Short>(words) {
         return Ok(Args {
+            names,
             global: short.global,
             command: match short.command {
                 Frequent::Run(run) => Command::Run(run),
@@ -48,7 +49,13 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
             },
         });
     }
-    let args: Args = parse_as(words)?;
+    let (mut args, names) = parse_as::<Args>(words)?;
+    args.names = names;
+    match &args.command {
+        Command::Hook(hook) => args.names.1 = Some(hook.tool.name().to_owned()),
+        Command::Setup(setup) => args.names.1 = Some(setup.what.name().to_owned()),
+        _ => {}
+    }
     // `reserve release` is no wish for a file of this name, unless there is one.
     if let Command::Reserve(reserve) = &args.command
         && let Some(first) = reserve.patterns.first()
@@ -67,9 +74,18 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
 }
 
 /// As [`Parser::try_parse_from`], which also takes the parser apart again: this process has no use for its
-/// memory.
-fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, clap::Error> {
+/// memory. Beside the arguments, the names of the command and of the one below it.
+fn parse_as<T: Parser>(words: &[OsString]) -> Result<(T, (String, Option<String>)), clap::Error> {
     let mut parser = ManuallyDrop::new(T::command());
     let mut matches = ManuallyDrop::new(parser.try_get_matches_from_mut(words)?);
-    T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut parser))
+    let (name, below) = matches.subcommand().unzip();
+    let below = below.and_then(clap::ArgMatches::subcommand_name);
+    let names = (
+        name.unwrap_or_default().to_owned(),
+        below.map(str::to_owned),
+    );
+    match T::from_arg_matches_mut(&mut matches) {
+        Ok(args) => Ok((args, names)),
+        Err(error) => Err(error.format(&mut parser)),
+    }
 }

@@ -47,14 +47,3 @@ pub(crate) enum SyncCommand {
         yes: bool,
     },
 }
-
-impl Sync {
-    /// The name of the subcommand in the JSON envelope.
-    pub(crate) fn name(&self) -> Option<&'static str> {
-        self.command.as_ref().map(|command| match command {
-            SyncCommand::Status => "status",
-            SyncCommand::Log { .. } => "log",
-            SyncCommand::Restore { .. } => "restore",
-        })
-    }
-}

@@ -43,16 +43,6 @@ a task is in it."
     },
 }
 
-impl Sections {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Add { .. } => "add",
-            Self::List => "list",
-            Self::Rm { .. } => "rm",
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tasks {
     /// Add a task
@@ -118,24 +108,24 @@ left waits for tasks that no runner works on, or is left to other runners.")]
     #[command(after_help = "Example: tenure tasks done 3f2a9c01 --as agent-1
 
 The same as tenure tasks update ... --status completed.")]
-    Done(Held),
+    Done(HeldTask),
     /// Set a task to failed and release its locks
     #[command(after_help = "Example: tenure tasks fail 3f2a9c01 --as agent-1 --error 'no network'")]
     Fail {
         #[command(flatten)]
-        held: Held,
+        held: HeldTask,
         /// Why it failed
         #[arg(long, value_name = "TEXT")]
         error: Option<String>,
     },
     /// Put a task back and release its locks, so that another runner may start it
     #[command(after_help = "Example: tenure tasks release 3f2a9c01 --as agent-1")]
-    Release(Held),
+    Release(HeldTask),
     /// Extend the locks of a task
     #[command(after_help = "Example: tenure tasks renew 3f2a9c01 --as agent-1 --ttl 30m")]
     Renew {
         #[command(flatten)]
-        held: Held,
+        held: HeldTask,
         /// How long from now [default: as long as it was granted for]
         #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
         ttl: Option<Duration>,
@@ -174,26 +164,6 @@ imported.")]
     Export,
 }
 
-impl Tasks {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Add(_) => "add",
-            Self::List(_) => "list",
-            Self::Show { .. } => "show",
-            Self::Update(_) => "update",
-            Self::Next(_) => "next",
-            Self::Work(_) => "work",
-            Self::Done(_) => "done",
-            Self::Fail { .. } => "fail",
-            Self::Release(_) => "release",
-            Self::Renew { .. } => "renew",
-            Self::Delete { .. } => "delete",
-            Self::Import { .. } => "import",
-            Self::Export => "export",
-        }
-    }
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Add {
     /// What to do, in one line
@@ -217,7 +187,7 @@ pub(crate) struct Add {
 
 /// A task that the caller holds.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Held {
+pub(crate) struct HeldTask {
     /// Its id, its title, or a unique prefix of its id
     #[arg(value_name = "ID_OR_TITLE")]
     pub(crate) task: String,
@@ -293,8 +263,9 @@ pub(crate) struct Next {
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// Wait until a task is ready, at most this long [default: locking.waitTimeout, 30m]
-    #[arg(long, value_name = "D", value_parser = wait_limit, num_args = 0..=1, default_missing_value = "")]
-    pub(crate) wait: Option<WaitLimit>,
+    #[arg(long, value_name = "D", value_parser = duration::parse, num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "the option has an optional value")]
+    pub(crate) wait: Option<Option<Duration>>,
     /// Do not wait, which is the default
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
@@ -321,22 +292,6 @@ pub(crate) struct Work {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD", action = ArgAction::Append)]
     pub(crate) command: Vec<OsString>,
-}
-
-/// How long to wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum WaitLimit {
-    /// `locking.waitTimeout`.
-    FromSettings,
-    /// The duration after `--wait`.
-    Given(Duration),
-}
-
-fn wait_limit(text: &str) -> Result<WaitLimit, duration::BadDuration> {
-    match text {
-        "" => Ok(WaitLimit::FromSettings),
-        text => duration::parse(text).map(WaitLimit::Given),
-    }
 }
 
 /// A status, also in words that people and agents use for it.

@@ -27,10 +27,8 @@ use crate::args::board::{Board as Command, BoardDir};
 use crate::context;
 
 pub(crate) fn board(global: &Global, command: Command) -> Result<Answer, Failure> {
-    if global.store.is_some() {
-        let message = "tenure board uses the board's own lock and takes no --store: name the board's folder with --dir";
-        return Err(Failure::new(ErrorCode::Usage, message));
-    }
+    let why = "tenure board uses the board's own lock and takes no --store: name the board's folder with --dir";
+    context::refuse_option(global, why)?;
     match command {
         Command::List {
             view,
@@ -79,21 +77,22 @@ fn find(named: &BoardDir) -> Result<Board, Failure> {
     found.map_err(|error| Failure::new(ErrorCode::NoBoard, error.to_string()))
 }
 
-/// The failure for a board that can't be used.
-fn unusable(error: &BoardError) -> Failure {
-    let code = match error {
-        BoardError::Unreadable { .. } => ErrorCode::Io,
-        BoardError::BadName(_) => ErrorCode::BoardInvalid,
-        BoardError::TwoStorages { .. } => ErrorCode::Ambiguous,
-        BoardError::BadConfig { .. } => ErrorCode::BadBoardConfig,
-        BoardError::BadIndex { .. } => ErrorCode::BadIndex,
-    };
-    Failure::new(code, error.to_string())
+impl From<BoardError> for Failure {
+    fn from(error: BoardError) -> Self {
+        let code = match error {
+            BoardError::Unreadable { .. } => ErrorCode::Io,
+            BoardError::BadName(_) => ErrorCode::BoardInvalid,
+            BoardError::TwoStorages { .. } => ErrorCode::Ambiguous,
+            BoardError::BadConfig { .. } => ErrorCode::BadBoardConfig,
+            BoardError::BadIndex { .. } => ErrorCode::BadIndex,
+        };
+        Self::new(code, error.to_string())
+    }
 }
 
 /// Errors make the command fail; warnings do so only if `strict`.
 fn report_problems(board: &Board, strict: bool) -> Result<Answer, Failure> {
-    let Validation { tasks, problems } = validate(board).map_err(|error| unusable(&error))?;
+    let Validation { tasks, problems } = validate(board)?;
     let listed = problems.iter().map(|problem| BoardProblemJson {
         file: problem.path.display().to_string(),
         line: problem.line,
@@ -107,10 +106,8 @@ fn report_problems(board: &Board, strict: bool) -> Result<Answer, Failure> {
         problems: listed.collect(),
     };
     if problems.is_empty() {
-        return Ok(Answer::new(
-            data,
-            format!("No problems in {}.", count(tasks, "task")),
-        ));
+        let text = format!("No problems in {}.", count(tasks, "task"));
+        return Ok(Answer::new(data, text));
     }
     let start = context::start()?;
     let line = |problem: &Problem| {
@@ -120,34 +117,24 @@ fn report_problems(board: &Board, strict: bool) -> Result<Answer, Failure> {
             Severity::Error => "",
             Severity::Warning => "warning: ",
         };
-        format!(
-            "{}:{}: {word}{}",
-            path.display(),
-            problem.line,
-            problem.message
-        )
+        let (path, Problem { line, message, .. }) = (path.display(), problem);
+        format!("{path}:{line}: {word}{message}\n")
     };
-    let lines: Vec<String> = problems.iter().map(line).collect();
-    let errors = problems
-        .iter()
-        .filter(|problem| problem.kind.severity() == Severity::Error)
-        .count();
-    let warnings = problems.len() - errors;
-    let found = match (errors, warnings) {
-        (0, _) => count(warnings, "warning"),
-        (_, 0) => count(errors, "error"),
-        _ => format!(
-            "{} and {}",
-            count(errors, "error"),
-            count(warnings, "warning")
-        ),
+    let lines: String = problems.iter().map(line).collect();
+    let is_error = |problem: &&Problem| problem.kind.severity() == Severity::Error;
+    let errors = problems.iter().filter(is_error).count();
+    let (all, warnings) = (count(errors, "error"), problems.len() - errors);
+    let found = match (errors, count(warnings, "warning")) {
+        (0, warnings) => warnings,
+        _ if warnings == 0 => all,
+        (_, warnings) => format!("{all} and {warnings}"),
     };
     let found = format!("{found} in {}", count(tasks, "task"));
     if errors == 0 && !strict {
-        let text = format!("{}\nNo errors, {found}.", lines.join("\n"));
+        let text = format!("{lines}No errors, {found}.");
         return Ok(Answer::new(data, text));
     }
-    let text = format!("{}\ntenure board: error: {found}", lines.join("\n"));
+    let text = format!("{lines}tenure board: error: {found}");
     Err(Failure::new(ErrorCode::BoardInvalid, found)
         .verbatim(text)
         .details(data))

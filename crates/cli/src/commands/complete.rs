@@ -9,14 +9,16 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use clap::builder::StyledStr;
 use clap::{Arg, Command, CommandFactory};
+use tenure::Tenure;
 use tenure::store::{HistoryQuery, call_deadline};
 use tenure::tasks::{Status, TaskQuery};
 use tenure::text::flat;
-use tenure::{Config, StoreUrl, Tenure};
 
 use crate::answer::Answer;
-use crate::args::Args;
+use crate::args::{Args, Global};
+use crate::commands::man::visible;
 use crate::context;
 use crate::words;
 
@@ -26,15 +28,16 @@ const EVENTS: usize = 500;
 /// How many tasks are offered.
 const TASKS: usize = 200;
 
+/// How the address of a store begins.
+const SCHEMES: [&str; 5] = ["sqlite:", "steroids:", "exclusive:", "mkdir:", "ledger:"];
+
 /// A word and its description.
 type Candidate = (String, String);
 
 /// The words typed so far; the last one is to be completed.
 pub(crate) fn complete(typed: &[OsString]) -> Answer {
-    let typed: Vec<String> = typed
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let typed = typed.iter().map(|word| word.to_string_lossy().into_owned());
+    let typed: Vec<String> = typed.collect();
     let lines: Vec<String> = candidates(&typed)
         .into_iter()
         .map(|(word, about)| format!("{}\t{}", flat(&word), flat(&about)))
@@ -81,8 +84,7 @@ fn candidates(typed: &[String]) -> Vec<Candidate> {
     if current.starts_with('-') && !is_help {
         return options(command).into_iter().filter(starts).collect();
     }
-    let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    let mut found: Vec<Candidate> = subcommands.map(described).collect();
+    let mut found: Vec<Candidate> = visible(command).map(described).collect();
     let positional = command.get_positionals().nth(given);
     // The last one may be given several times.
     let positional = positional.or_else(|| {
@@ -96,9 +98,13 @@ fn candidates(typed: &[String]) -> Vec<Candidate> {
     found.into_iter().filter(starts).collect()
 }
 
+fn candidate(word: &(impl ToString + ?Sized), about: Option<&StyledStr>) -> Candidate {
+    let about = about.map(ToString::to_string);
+    (word.to_string(), about.unwrap_or_default())
+}
+
 fn described(command: &Command) -> Candidate {
-    let about = command.get_about().map(ToString::to_string);
-    (command.get_name().to_owned(), about.unwrap_or_default())
+    candidate(command.get_name(), command.get_about())
 }
 
 fn option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
@@ -118,39 +124,31 @@ fn options(command: &Command) -> Vec<Candidate> {
                 (None, Some(short)) => format!("-{short}"),
                 (None, None) => return None,
             };
-            let help = arg.get_help().map(ToString::to_string);
-            Some((name, help.unwrap_or_default()))
+            Some(candidate(&name, arg.get_help()))
         })
         .collect()
 }
 
 /// The values that an argument may have.
 fn values(before: &[String], arg: &Arg, current: &str) -> Vec<Candidate> {
-    let only = |word: &str| vec![(word.to_owned(), String::new())];
-    let starts = |candidate: &Candidate| candidate.0.starts_with(current);
-    let fixed = arg.get_possible_values();
-    if !fixed.is_empty() && arg.get_action().takes_values() {
-        let fixed = fixed.iter().map(|value| {
-            let help = value.get_help().map(ToString::to_string);
-            (value.get_name().to_owned(), help.unwrap_or_default())
-        });
-        return fixed.filter(starts).collect();
-    }
     let name = arg.get_value_names().and_then(<[_]>::first);
     let name = name.map_or("", |name| name.as_str());
-    match (arg.get_id().as_str(), name) {
-        (_, "DIR") => only(":folders"),
-        (_, "FILE") => only(":files"),
-        ("store", _) => stores().into_iter().filter(starts).collect(),
+    let fixed = arg.get_possible_values();
+    let mut found: Vec<Candidate> = match (arg.get_id().as_str(), name) {
+        _ if !fixed.is_empty() && arg.get_action().takes_values() => {
+            let fixed = fixed.iter();
+            fixed
+                .map(|value| candidate(value.get_name(), value.get_help()))
+                .collect()
+        }
+        (_, "DIR") => return vec![candidate(":folders", None)],
+        (_, "FILE") => return vec![candidate(":files", None)],
+        ("store", _) => SCHEMES.map(|scheme| candidate(scheme, None)).into(),
         // Not the argument of `board set-status`: a board has its own.
         ("status", _) if arg.get_long().is_some() => {
-            statuses().into_iter().filter(starts).collect()
+            Status::ALL.map(|status| candidate(&status, None)).into()
         }
-        ("command", _) => {
-            let tree = Args::command();
-            let visible = tree.get_subcommands().filter(|sub| !sub.is_hide_set());
-            visible.map(described).filter(starts).collect()
-        }
+        ("command", _) => visible(&Args::command()).map(described).collect(),
         (id, name) => {
             let Some(tenure) = open(before) else {
                 return Vec::new();
@@ -162,25 +160,11 @@ fn values(before: &[String], arg: &Arg, current: &str) -> Vec<Candidate> {
                 ("key" | "keys" | "id" | "what", _) => keys(&tenure),
                 _ => None,
             };
-            found
-                .unwrap_or_default()
-                .into_iter()
-                .filter(starts)
-                .collect()
+            found.unwrap_or_default()
         }
-    }
-}
-
-fn stores() -> Vec<Candidate> {
-    ["sqlite:", "steroids:", "exclusive:", "mkdir:", "ledger:"]
-        .map(|scheme| (scheme.to_owned(), String::new()))
-        .into()
-}
-
-fn statuses() -> Vec<Candidate> {
-    Status::ALL
-        .map(|status| (status.to_string(), String::new()))
-        .into()
+    };
+    found.retain(|candidate| candidate.0.starts_with(current));
+    found
 }
 
 /// The store that the words name, or the project's own, if it is there.
@@ -192,15 +176,11 @@ fn open(before: &[String]) -> Option<Tenure> {
     if let Some(dir) = value("-C") {
         std::env::set_current_dir(dir).ok()?;
     }
-    let chosen = match value("--store") {
-        Some(url) => Some(StoreUrl::parse(url).ok()?),
-        None => context::chosen_url(&crate::args::Global::default()).ok()?,
+    let global = Global {
+        store: value("--store").map(OsString::from),
+        ..Global::default()
     };
-    let (config, open) = (Config::default(), Tenure::open_read_only);
-    match chosen {
-        Some(url) => open(&url, config).ok(),
-        None => context::find_project().ok()??.read_store(config, open).ok(),
-    }
+    context::open_to_read(&global, Tenure::open_read_only).ok()?
 }
 
 /// The keys that are or were held, with what is known of them.
@@ -211,11 +191,8 @@ fn keys(tenure: &Tenure) -> Option<Vec<Candidate>> {
         limit: Some(EVENTS),
         ..HistoryQuery::default()
     };
-    for event in tenure
-        .store()
-        .history(&query, call_deadline())
-        .unwrap_or_default()
-    {
+    let events = tenure.store().history(&query, call_deadline());
+    for event in events.unwrap_or_default() {
         keys.insert(event.key.to_string(), String::new());
     }
     for snapshot in tenure.store().list(call_deadline()).ok()? {

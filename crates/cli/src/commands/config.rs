@@ -43,7 +43,7 @@ fn show(project: Option<&Project>, store: Option<&StoreUrl>) -> Result<Answer, F
 }
 
 fn path(project: Option<&Project>, store: Option<&StoreUrl>) -> Answer {
-    let home = context::home();
+    let home = std::env::home_dir();
     let of_store = store.and_then(|store| path_of(store, home.as_deref()));
     let own = paths(
         home.as_deref(),

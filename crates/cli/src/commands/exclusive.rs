@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure::ask::Tie;
 use tenure::project::FOLDER;
 use tenure::protocols::exclusive::{Check, should_skip_database};
-use tenure::store::{HolderId, Key, Lease, Token, Verdict};
+use tenure::store::{HolderId, Key, Lease, Token, Verdict, call_deadline};
 use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, LockJson};
 use tenure::{Ask, StoreUrl, Tenure};
 use tenure_host::caller::{self, Caller};
@@ -54,25 +54,19 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     let beads = |root: &Path| root.join(".beads");
     let found = start.ancestors().map(beads).find(|beads| beads.is_dir());
     found.ok_or_else(|| {
-        Failure::new(
-            ErrorCode::NotInitialised,
-            format!(
-                "no {FOLDER} and no .beads in {} or any folder above it: run tenure init, or name the folder with --dir",
-                start.display()
-            ),
-        )
+        let message = format!(
+            "no {FOLDER} and no .beads in {} or any folder above it: run tenure init, or name the folder with --dir",
+            start.display()
+        );
+        Failure::new(ErrorCode::NotInitialised, message)
     })
 }
 
 /// The folder in which the project's lock is held, for a command that names none.
 fn where_held(place: Place) -> Result<Place, Failure> {
-    let project = context::find_project()?;
-    let folders = project.map(|project| project.exclusive_lock_folders());
-    let held = folders
-        .into_iter()
-        .flatten()
-        .rev()
-        .find(|dir| dir.join(LOCK_FILE).symlink_metadata().is_ok());
+    let folders = context::find_project()?.map(|project| project.exclusive_lock_folders());
+    let is_held = |dir: &PathBuf| dir.join(LOCK_FILE).symlink_metadata().is_ok();
+    let held = folders.into_iter().flatten().rev().find(is_held);
     Ok(Place {
         folder: place.folder.or(held),
     })
@@ -112,12 +106,8 @@ fn refuse_second(place: &Place) -> Result<(), Failure> {
 }
 
 fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure, Failure> {
-    if global.store.is_some() {
-        return Err(Failure::new(
-            ErrorCode::Usage,
-            "tenure exclusive has its own store: name its folder with --dir",
-        ));
-    }
+    let why = "tenure exclusive has its own store: name its folder with --dir";
+    context::refuse_option(global, why)?;
     let project = context::find_project()?;
     let config = context::config(project.as_ref())?;
     Ok(Tenure::open_exclusive(&folder(place)?, version, config)?)
@@ -157,12 +147,10 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
     // As long as it is the parent, its pid is no other process's.
     if asked.pid.is_none() && caller::parent() != Some(pid) {
         let _freed = held.release()?;
-        return Err(Failure::new(
-            ErrorCode::NoProcess,
-            format!(
-                "the process that called tenure, pid {pid}, has ended: the exclusive lock was released again"
-            ),
-        ));
+        let message = format!(
+            "the process that called tenure, pid {pid}, has ended: the exclusive lock was released again"
+        );
+        return Err(Failure::new(ErrorCode::NoProcess, message));
     }
     held.leave_standing();
     remark(
@@ -189,22 +177,15 @@ fn calling_process() -> Result<u32, Failure> {
         Err(error) => format!("the process that called tenure can't be determined ({error})"),
     };
     let fix = "name the process that is to hold the lock with --pid, for example --pid $$ in a shell, or use tenure exclusive run";
-    Err(Failure::new(
-        ErrorCode::NoProcess,
-        format!("{why}\n  {fix}"),
-    ))
+    let message = format!("{why}\n  {fix}");
+    Err(Failure::new(ErrorCode::NoProcess, message))
 }
 
 fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Answer, Failure> {
     let tenure = open(global, place, None)?;
     let key = Key::parse(KEY)?;
-    let Some((lease, _)) = tenure
-        .store()
-        .inspect(&key, tenure::store::call_deadline())?
-        .leases
-        .into_iter()
-        .next()
-    else {
+    let snapshot = tenure.store().inspect(&key, call_deadline())?;
+    let Some((lease, _)) = snapshot.lease() else {
         let store = StoreUrl::Exclusive(folder(place)?).to_os_string();
         return Err(not_held(&key, Some(&store)));
     };
@@ -216,19 +197,21 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
         None => pid == Some(context::shell()),
     };
     if !is_callers {
-        return Err(not_yours(&tenure, &lease));
+        let message = format!(
+            "the exclusive lock is held by {}\n  name the holder with --holder if that is you",
+            words::held(&tenure.clock().now(), lease)
+        );
+        let details = json!({ "lockedBy": lease.holder.id });
+        return Err(Failure::new(ErrorCode::PermissionDenied, message).details(details));
     }
     if lease.token == Token::NONE {
         // Another program wrote the lock, so there is no grant. The caller is that process, or named it.
         let by = named.unwrap_or_else(|| lease.holder.id.clone());
-        let _forced = tenure.store().force(
-            &key,
-            None,
-            &by,
-            Some("released by its own holder"),
-            tenure::store::call_deadline(),
-        )?;
-        return Ok(freed(global, &lease));
+        let why = Some("released by its own holder");
+        let _forced = tenure
+            .store()
+            .force(&key, None, &by, why, call_deadline())?;
+        return Ok(freed(global, lease));
     }
     Ok(freed(global, &release_grant(&tenure, &lease.grant())?))
 }
@@ -241,32 +224,18 @@ fn freed(global: &Global, lease: &Lease) -> Answer {
     Answer::confirmed(global, data, "Released the exclusive lock.")
 }
 
-fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {
-    let now = tenure.clock().now();
-    Failure::new(
-        ErrorCode::PermissionDenied,
-        format!(
-            "the exclusive lock is held by {}\n  name the holder with --holder if that is you",
-            words::held(&now, lease)
-        ),
-    )
-    .details(json!({ "lockedBy": lease.holder.id }))
-}
-
 fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let snapshot = tenure
-        .store()
-        .inspect(&Key::parse(KEY)?, tenure::store::call_deadline())?;
+    let snapshot = tenure.store().inspect(&Key::parse(KEY)?, call_deadline())?;
     let data = LockJson::new(&now, &snapshot);
     let Some((lease, verdict)) = snapshot.lease() else {
         return Ok(Answer::new(data, "Free: the exclusive lock is not held."));
     };
     match verdict {
-        Verdict::Dead(_) | Verdict::Expired(_) => Ok(Answer::new(
-            data,
-            format!("Stale: {} is {verdict}.", lease.holder),
-        )),
+        Verdict::Dead(_) | Verdict::Expired(_) => {
+            let text = format!("Stale: {} is {verdict}.", lease.holder);
+            Ok(Answer::new(data, text))
+        }
         Verdict::Malformed => {
             let why = match should_skip_database(dir) {
                 Check::CheckFailed { reason } => reason,
@@ -278,15 +247,11 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
             );
             Err(Failure::new(ErrorCode::LockMalformed, message).details(data))
         }
-        Verdict::Alive | Verdict::Unknown(_) => Err(Failure::new(
-            ErrorCode::Locked,
-            format!(
-                "the exclusive lock is held by {} ({})",
-                words::held(&now, lease),
-                words::evidence(verdict)
-            ),
-        )
-        .details(data)),
+        Verdict::Alive | Verdict::Unknown(_) => {
+            let (holder, why) = (words::held(&now, lease), words::evidence(verdict));
+            let message = format!("the exclusive lock is held by {holder} ({why})");
+            Err(Failure::new(ErrorCode::Locked, message).details(data))
+        }
     }
 }
 

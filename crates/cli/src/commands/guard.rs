@@ -59,19 +59,18 @@ fn install(global: &Global) -> Result<Answer, Failure> {
     let (status, changed) = hooks::install(&start, &program, config.guard.strict)?;
     let records = Records::of(&start, context::find_project()?.as_ref())?;
     records.begin(&here(&start), tenure.clock().now().wall)?;
+    let hooks = described(&status);
     let mut text = if changed {
-        format!("Installed {}.", described(&status))
+        format!("Installed {hooks}.")
     } else {
-        format!(
-            "Installed already: {}; nothing was changed.",
-            described(&status)
-        )
+        format!("Installed already: {hooks}; nothing was changed.")
     };
     if let Some(others) = &status.runs_also {
         let others = shown(others).display();
         text = format!("{text}\nThe hooks in {others} are left as they are, and run as before.");
     }
-    Ok(answer(global, json(&config, &status, changed, &[]), text))
+    let data = json(&config, &status, changed, &[]);
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn uninstall(global: &Global) -> Result<Answer, Failure> {
@@ -86,7 +85,8 @@ fn uninstall(global: &Global) -> Result<Answer, Failure> {
     };
     let config = context::config(project.as_ref())?;
     let status = hooks::status(&start, config.guard.strict)?;
-    Ok(answer(global, json(&config, &status, changed, &[]), text))
+    let data = json(&config, &status, changed, &[]);
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn status(global: &Global) -> Result<Answer, Failure> {
@@ -118,10 +118,8 @@ fn status(global: &Global) -> Result<Answer, Failure> {
         "Not installed; install it with: tenure guard install".to_owned()
     }];
     if let Some(others) = &status.runs_also {
-        lines.push(format!(
-            "The hooks in {} run, too.",
-            shown(others).display()
-        ));
+        let others = shown(others).display();
+        lines.push(format!("The hooks in {others} run, too."));
     }
     let on = |on: bool| if on { "on" } else { "off" };
     lines.push(format!(
@@ -138,82 +136,58 @@ fn status(global: &Global) -> Result<Answer, Failure> {
         lines.extend(bypasses.iter().skip(skipped).map(bypass));
     }
     let data = json(&config, &status, false, &bypasses);
-    let mut answer = answer(global, data, lines.join("\n"));
+    let mut answer = Answer::confirmed(global, data, lines.join("\n"));
     if !status.is_complete() {
         answer.exit = Exit::NotFound;
     }
     Ok(answer)
 }
 
-/// A commit that passed the guard, in a line.
+/// A commit made in spite of the guard, in a line.
 fn bypass(record: &Record) -> String {
     let commit = record.commit.get(..12).unwrap_or(&record.commit);
     let at = words::time(record.at);
-    let holders: Vec<&str> = record
-        .against
-        .iter()
-        .map(|held| held.holder.as_str())
-        .collect();
-    let how = match (record.how, holders.as_slice()) {
-        (How::Late, []) => "no hook ran when it was made".to_owned(),
-        (How::Late, holders) => format!(
-            "no hook ran when it was made; it changes what {} had reserved",
-            holders.join(", ")
-        ),
-        (_, holders) => format!("it changes what {} had reserved", holders.join(", ")),
+    let holders = record.against.iter().map(|held| held.holder.as_str());
+    let holders: Vec<&str> = holders.collect();
+    let changes = format!("it changes what {} had reserved", holders.join(", "));
+    let how = match record.how {
+        How::Late if holders.is_empty() => "no hook ran when it was made".to_owned(),
+        How::Late => format!("no hook ran when it was made; {changes}"),
+        _ => changes,
     };
     format!("  {commit}  {at}  {how}")
-}
-
-fn answer(global: &Global, data: GuardJson, text: impl Into<String>) -> Answer {
-    let text = if global.quiet {
-        String::new()
-    } else {
-        text.into()
-    };
-    Answer::new(data, text)
 }
 
 /// The hooks and their folder.
 fn described(status: &Status) -> String {
     let names: Vec<&str> = status.hooks.iter().map(|(name, _)| *name).collect();
-    format!(
-        "{} in {}",
-        names.join(", "),
-        shown(&status.folder).display()
-    )
+    let folder = shown(&status.folder).display();
+    format!("{} in {folder}", names.join(", "))
 }
 
 fn json(config: &Config, status: &Status, changed: bool, bypasses: &[Record]) -> GuardJson {
     let text = |path: &Path| path.display().to_string();
+    let hooks = status.hooks.iter().map(|(name, path)| GuardHookJson {
+        name: (*name).to_owned(),
+        path: path.as_deref().map(text),
+    });
+    let bypasses = bypasses.iter().map(|record| GuardBypassJson {
+        commit: record.commit.clone(),
+        at: record.at.into(),
+        seen_at_commit: record.how != How::Late,
+        against: (record.against.iter())
+            .map(|held| held.holder.to_string())
+            .collect(),
+    });
     GuardJson {
         installed: status.is_complete(),
         changed,
         folder: text(&status.folder),
-        hooks: status
-            .hooks
-            .iter()
-            .map(|(name, path)| GuardHookJson {
-                name: (*name).to_owned(),
-                path: path.as_deref().map(text),
-            })
-            .collect(),
+        hooks: hooks.collect(),
         runs_also: status.runs_also.as_deref().map(text),
         strict: config.guard.strict,
         require: config.guard.require,
-        bypasses: bypasses
-            .iter()
-            .map(|record| GuardBypassJson {
-                commit: record.commit.clone(),
-                at: record.at.into(),
-                seen_at_commit: record.how != How::Late,
-                against: record
-                    .against
-                    .iter()
-                    .map(|held| held.holder.to_string())
-                    .collect(),
-            })
-            .collect(),
+        bypasses: bypasses.collect(),
     }
 }
 

@@ -31,36 +31,27 @@ const TTL: Duration = Duration::from_secs(10 * 60);
 
 /// Answers a hook. `early` is what is wrong already: the holder's name, or the folder.
 pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answer {
-    let (tool, home) = (hook.tool, context::home());
+    let (tool, home) = (hook.tool, std::env::home_dir());
     let timer = Timer::start(tool);
     let is_strict = |event| session::is_strict_around(home.as_deref(), event);
     // Until there is an input, it may be any edit.
     timer.is_about(&Event::guess(tool, &[]));
     timer.is_strict(is_strict(None));
-    let reply = match read(tool) {
-        Ok(event) => {
-            timer.is_about(&event);
-            let answered = match early {
-                Some(failure) => Err(failure),
-                None => answer(global, hook, &event, &timer),
-            };
-            answered.unwrap_or_else(|failure| {
-                timer.is_strict(is_strict(Some(&event)));
-                timer.failed(&failure)
-            })
-        }
-        Err(unread) => {
-            let (failure, guess) = *unread;
-            timer.is_about(&guess);
-            timer.is_strict(is_strict(Some(&guess)));
-            timer.failed(&failure)
-        }
+    let (event, unread) = read(tool);
+    timer.is_about(&event);
+    let answered = match unread.or(early) {
+        Some(failure) => Err(failure),
+        None => answer(global, hook, &event, &timer),
     };
+    let reply = answered.unwrap_or_else(|failure| {
+        timer.is_strict(is_strict(Some(&event)));
+        timer.failed(&failure)
+    });
     Answer::silent(Exit::Other(timer.answer(&reply)))
 }
 
 fn answer(global: &Global, hook: &Hook, event: &Event, timer: &Timer) -> Result<Reply, Failure> {
-    let (tool, home) = (hook.tool, context::home());
+    let (tool, home) = (hook.tool, std::env::home_dir());
     let store = context::named_url(global)?;
     let hook = session::Hook {
         tool,
@@ -86,22 +77,20 @@ fn answer(global: &Global, hook: &Hook, event: &Event, timer: &Timer) -> Result<
     })
 }
 
-/// Reads an event, or why there is none and what it may have been.
-fn read(tool: Tool) -> Result<Event, Box<(Failure, Event)>> {
-    let bad = |why: &dyn std::fmt::Display| Failure::new(ErrorCode::BadEvent, why.to_string());
+/// Reads an event; if it can't be read, returns what it may have been, and why.
+fn read(tool: Tool) -> (Event, Option<Failure>) {
+    let bad = |why: String| Failure::new(ErrorCode::BadEvent, why);
     let mut input = Vec::new();
-    let read = std::io::stdin().take(LARGEST + 1).read_to_end(&mut input);
-    let failure = match read {
+    let mut stdin = std::io::stdin().take(LARGEST + 1);
+    let failure = match stdin.read_to_end(&mut input) {
         Err(error) => error.into(),
-        Ok(length) if u64::try_from(length).is_ok_and(|length| length > LARGEST) => {
-            bad(&"its input is larger than 64 MB")
-        }
+        Ok(_) if stdin.limit() == 0 => bad("its input is larger than 64 MB".to_owned()),
         Ok(_) => match Event::parse(tool, &input) {
-            Ok(event) => return Ok(event),
-            Err(why) => bad(&why),
+            Ok(event) => return (event, None),
+            Err(why) => bad(why.to_string()),
         },
     };
-    Err(Box::new((failure, Event::guess(tool, &input))))
+    (Event::guess(tool, &input), Some(failure))
 }
 
 /// How an agent calls tenure for a project.

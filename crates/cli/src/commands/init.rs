@@ -16,11 +16,9 @@ use crate::context;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
-    if global.store.is_some() {
-        let why = "init makes a project, which has a store of its own: leave --store out; a store that \
-                   --store names is made by the first command that changes it";
-        return Err(Failure::new(ErrorCode::Usage, why));
-    }
+    let why = "init makes a project, which has a store of its own: leave --store out; a store that \
+               --store names is made by the first command that changes it";
+    context::refuse_option(global, why)?;
     let start = context::start()?;
     let project = Project::at(&start)?;
     let around = context::find_project()?.filter(|around| around.root() != project.root());
@@ -46,87 +44,68 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
     let complete = !new && project.has_store();
     // Creates the database now, so that a problem with it is reported by this command.
     let tenure = project.open_store(context::config(Some(&project))?, Tenure::open_for_locks)?;
-    let folder = project.folder();
-    let mut fetched = Fetched::default();
-    if !complete {
-        fetched = fetch(&project, &tenure);
-    }
-    let mut text = if new {
-        format!(
-            "Created {}.\nTry: tenure run build -- echo 'only one at a time'",
-            folder.display()
-        )
-    } else if complete {
-        format!("{} exists already; nothing was changed.", folder.display())
+    let folder = project.folder().display().to_string();
+    let mut data = ProjectJson {
+        folder: folder.clone(),
+        created: new,
+        tasks: 0,
+        from: None,
+    };
+    let fetched = if complete {
+        Vec::new()
     } else {
-        format!(
-            "Created the database in {}, which existed already.",
-            folder.display()
-        )
+        fetch(&project, &tenure, &mut data)
+    };
+    let mut text = if new {
+        format!("Created {folder}.\nTry: tenure run build -- echo 'only one at a time'")
+    } else if complete {
+        format!("{folder} exists already; nothing was changed.")
+    } else {
+        format!("Created the database in {folder}, which existed already.")
     };
     if project.is_shared() {
         text.push_str("\nAll worktrees of this git repository share it.");
     }
     let chosen = context::chosen_url(global);
-    if let Some(store) = chosen
-        .as_ref()
-        .map_or(Some(None), |it| it.as_ref().map(Some))
-    {
+    if !matches!(chosen, Ok(None)) {
+        let chosen = chosen.ok().flatten();
         let by = match tenure.config().store_url() {
-            Some(configured) if Some(&configured) == store => "store.url",
+            Some(configured) if Some(&configured) == chosen.as_ref() => "store.url",
             _ => "TENURE_STORE",
         };
-        let store = store.map_or_else(|| "that store".to_owned(), ToString::to_string);
+        let store = chosen.map_or_else(|| "that store".to_owned(), |url| url.to_string());
         text = format!("{text}\nBut {by} is set: commands use {store} instead.");
     }
-    for line in &fetched.lines {
-        text.push('\n');
-        text.push_str(line);
+    for line in fetched {
+        text = format!("{text}\n{line}");
     }
-    let text = if global.quiet { String::new() } else { text };
-    let data = ProjectJson {
-        folder: folder.display().to_string(),
-        created: new,
-        tasks: fetched.tasks,
-        from: fetched.from,
-    };
-    Ok(Answer::new(data, text))
+    Ok(Answer::confirmed(global, data, text))
 }
 
-/// What other clones share already.
-#[derive(Default)]
-struct Fetched {
-    tasks: u64,
-    from: Option<String>,
-    lines: Vec<String>,
-}
-
-/// Fetches the tasks that the remote has. A remote that can't be reached is no reason to fail.
-fn fetch(project: &Project, tenure: &Tenure) -> Fetched {
-    let mut fetched = Fetched::default();
+/// Fetches the tasks that the remote has, and says so in lines. A remote that can't be reached is no reason to fail.
+fn fetch(project: &Project, tenure: &Tenure, data: &mut ProjectJson) -> Vec<String> {
+    let mut lines = Vec::new();
     let limit = TimeLimit::after(PATIENCE);
     let stop = || limit.has_passed();
     let outcome = sync(project, tenure, Direction::Fetch, &stop, &mut |event| {
         if let SyncEvent::Merged { from, changes } = event {
             let tasks = plural::count(changes.added, "task");
-            fetched.lines.push(format!("{tasks} from {from}."));
-            fetched.tasks = changes.added;
-            fetched.from = Some(from);
+            lines.push(format!("{tasks} from {from}."));
+            data.tasks = changes.added;
+            data.from = Some(from);
         } else {
-            fetched.lines.push(event.to_string());
+            lines.push(event.to_string());
         }
     });
     match outcome {
         SyncOutcome::PutOff(_) if limit.has_passed() => {
             let patience = duration::format(PATIENCE);
-            fetched.lines.push(format!(
+            lines.push(format!(
                 "The remote did not answer within {patience}: tenure sync gets its tasks later."
             ));
         }
-        SyncOutcome::PutOff(_) | SyncOutcome::Failed(_) => {
-            fetched.lines.push(format!("{outcome}."));
-        }
+        SyncOutcome::PutOff(_) | SyncOutcome::Failed(_) => lines.push(format!("{outcome}.")),
         SyncOutcome::Off | SyncOutcome::UpToDate | SyncOutcome::Synced(_) => {}
     }
-    fetched
+    lines
 }

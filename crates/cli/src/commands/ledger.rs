@@ -4,17 +4,17 @@ mod claims;
 mod log;
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use serde_json::value::RawValue;
 use tenure::protocols::ledger::{
-    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
+    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, NewEvent, Options, Verified,
 };
 use tenure::text::{duration, plural};
 use tenure::wire::{
     AppendedJson, ErrorCode, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson, LedgerLockJson,
     LedgerVerifiedJson, SequenceMismatchJson,
 };
-use tenure_host::HostClock;
 use tenure_host::files::look;
 
 use crate::answer::{Answer, Failure};
@@ -27,12 +27,8 @@ use crate::words;
 const MAX_INPUT: u64 = 64 << 20;
 
 pub(crate) fn ledger(global: &Global, command: Command) -> Result<Answer, Failure> {
-    if global.store.is_some() {
-        return Err(Failure::new(
-            ErrorCode::Usage,
-            "tenure ledger does not use --store: name the folder of the ledger with --dir",
-        ));
-    }
+    let why = "tenure ledger does not use --store: name the folder of the ledger with --dir";
+    context::refuse_option(global, why)?;
     match command {
         Command::Init { folder, dialect } => init(global, folder, dialect),
         Command::Append(asked) => append(global, &asked),
@@ -64,14 +60,12 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     }
     let mut above = start.ancestors();
     let found = above.find(|root| look::may_be_folder(&root.join("ledger")));
-    found.map(std::path::Path::to_path_buf).ok_or_else(|| {
-        Failure::new(
-            ErrorCode::NotInitialised,
-            format!(
-                "there is no ledger/ in {} or any folder above it: create one with tenure ledger init, or name its folder with --dir",
-                start.display()
-            ),
-        )
+    found.map(Path::to_path_buf).ok_or_else(|| {
+        let message = format!(
+            "there is no ledger/ in {} or any folder above it: create one with tenure ledger init, or name its folder with --dir",
+            start.display()
+        );
+        Failure::new(ErrorCode::NotInitialised, message)
     })
 }
 
@@ -83,12 +77,11 @@ fn in_folder(place: &Place) -> String {
     })
 }
 
-fn options() -> Result<tenure::protocols::ledger::Options, Failure> {
+fn options() -> Result<Options, Failure> {
     let config = context::config(context::project_if_found().as_ref())?;
-    Ok(tenure::protocols::ledger::Options {
-        clock: std::sync::Arc::new(HostClock::new()),
+    Ok(Options {
         queue_grace: config.locking.queue_grace,
-        ..tenure::protocols::ledger::Options::default()
+        ..Options::default()
     })
 }
 
@@ -101,10 +94,8 @@ fn open(global: &Global, place: &Place) -> Result<Ledger, Failure> {
 }
 
 fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result<Answer, Failure> {
-    let root = match folder {
-        Some(folder) => context::start()?.join(folder),
-        None => context::start()?,
-    };
+    let start = context::start()?;
+    let root = folder.map_or(start.clone(), |folder| start.join(folder));
     let new = !root.join("ledger").is_dir();
     let dialect = match dialect {
         DialectArg::Documented => Dialect::Documented,
@@ -133,52 +124,51 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
         created: new,
         dialect: dialect.word().to_owned(),
     };
-    Ok(Answer::new(
-        data,
-        if global.quiet { String::new() } else { text },
-    ))
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
     let mut events = Vec::new();
-    let several = asked.events.len() > 1;
     for (index, text) in asked.events.iter().enumerate() {
-        let parsed = if text == "-" {
-            read_input()?
-        } else {
-            vec![NewEvent::parse(text)]
+        let which = match asked.events.len() {
+            1 => String::new(),
+            _ => format!("the {} argument: ", words::ordinal(index + 1)),
+        };
+        let parsed = match text.as_str() {
+            "-" => read_input()?,
+            event => vec![NewEvent::parse(event)],
         };
         for event in parsed {
-            let which = if several {
-                format!("the {} argument: ", words::ordinal(index + 1))
-            } else {
-                String::new()
-            };
             events.push(event.map_err(|error| bad_event(&which, &error))?);
         }
     }
     let ledger = open(global, &asked.place)?;
     for event in &events {
-        event
-            .check(ledger.dialect())
-            .map_err(|error| bad_event("", &error))?;
+        let checked = event.check(ledger.dialect());
+        checked.map_err(|error| bad_event("", &error))?;
     }
     match ledger.append_all(asked.expect, &events)? {
         Appended::Done { first, last } => {
             let numbers: Vec<String> = (first..=last).map(|seq| seq.to_string()).collect();
-            let data = AppendedJson { first, last, count: last - first + 1 };
+            let data = AppendedJson {
+                first,
+                last,
+                count: last - first + 1,
+            };
             Ok(Answer::new(data, numbers.join("\n")))
         }
-        Appended::Mismatch { expected, found } => Err(Failure::new(
-            ErrorCode::SequenceMismatch,
-            format!(
-                "sequence mismatch: the newest event is {found}, not {expected}; nothing was written\n  \
-                 see the new events with: tenure ledger log --from {}{}",
+        Appended::Mismatch { expected, found } => {
+            let (new, dir) = (
                 expected.min(found).saturating_add(1),
-                in_folder(&asked.place)
-            ),
-        )
-        .details(SequenceMismatchJson { expected, found })),
+                in_folder(&asked.place),
+            );
+            let message = format!(
+                "sequence mismatch: the newest event is {found}, not {expected}; nothing was written\n  \
+                 see the new events with: tenure ledger log --from {new}{dir}"
+            );
+            let details = SequenceMismatchJson { expected, found };
+            Err(Failure::new(ErrorCode::SequenceMismatch, message).details(details))
+        }
         Appended::Locked(lock) => Err(locked(&lock)),
     }
 }
@@ -189,56 +179,41 @@ fn bad_event(which: &str, error: &BadEvent) -> Failure {
 
 /// The events on standard input, one after another.
 fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
+    let bad = |message: String| Failure::new(ErrorCode::BadEvent, message);
     let mut text = String::new();
-    let read = std::io::stdin()
-        .lock()
-        .take(MAX_INPUT + 1)
-        .read_to_string(&mut text);
-    read.map_err(|error| {
-        Failure::new(
-            ErrorCode::BadEvent,
-            format!("standard input can't be read ({error}): give JSON in UTF-8"),
-        )
+    let mut input = std::io::stdin().take(MAX_INPUT + 1);
+    input.read_to_string(&mut text).map_err(|error| {
+        bad(format!(
+            "standard input can't be read ({error}): give JSON in UTF-8"
+        ))
     })?;
-    if text.len() > usize::try_from(MAX_INPUT).unwrap_or(MAX_EVENT) {
-        return Err(Failure::new(
-            ErrorCode::BadEvent,
-            "standard input is too long: the limit is 64 MiB",
+    if input.limit() == 0 {
+        return Err(bad(
+            "standard input is too long: the limit is 64 MiB".to_owned()
         ));
     }
-    let mut events = Vec::new();
-    let mut rest = serde_json::Deserializer::from_str(&text).into_iter::<serde::de::IgnoredAny>();
-    let mut begin = 0;
-    while let Some(value) = rest.next() {
-        let end = rest.byte_offset();
-        match value {
-            Ok(_) => events.push(NewEvent::parse(text.get(begin..end).unwrap_or_default())),
-            Err(error) => {
-                events.push(Err(BadEvent::NotJson(error.to_string())));
-                break;
-            }
-        }
-        begin = end;
-    }
+    let values = serde_json::Deserializer::from_str(&text).into_iter::<&RawValue>();
+    let events = values.map(|value| match value {
+        Ok(event) => NewEvent::parse(event.get()),
+        Err(error) => Err(BadEvent::NotJson(error.to_string())),
+    });
+    let events: Vec<_> = events.collect();
     if events.is_empty() {
-        events.push(NewEvent::parse(""));
+        return Ok(vec![NewEvent::parse("")]);
     }
     Ok(events)
 }
 
 /// Another program holds the ledger lock. The first words are the protocol's.
 pub(crate) fn locked(lock: &BlockingLock) -> Failure {
-    Failure::new(
-        ErrorCode::LedgerLocked,
-        format!(
-            "timeout waiting for lock: {} is held by {lock}, {} ago; nothing was written\n  \
-             if that program has exited, which tenure can't prove, run: tenure ledger break-lock --older-than 30s --force --dir {}",
-            lock.path.display(),
-            words::elapsed(lock.age),
-            words::quoted(&lock.root().display().to_string())
-        ),
-    )
-    .details(lock_json(lock))
+    let message = format!(
+        "timeout waiting for lock: {} is held by {lock}, {} ago; nothing was written\n  \
+         if that program has exited, which tenure can't prove, run: tenure ledger break-lock --older-than 30s --force --dir {}",
+        lock.path.display(),
+        words::elapsed(lock.age),
+        words::quoted(&lock.root().display().to_string())
+    );
+    Failure::new(ErrorCode::LedgerLocked, message).details(lock_json(lock))
 }
 
 fn lock_json(lock: &BlockingLock) -> LedgerLockJson {
@@ -258,13 +233,13 @@ fn break_lock(
     force: bool,
 ) -> Result<Answer, Failure> {
     match broken {
-        BreakOutcome::NotHeld => Ok(Answer::new(
-            LedgerLockBrokenJson {
+        BreakOutcome::NotHeld => {
+            let data = LedgerLockBrokenJson {
                 lock: None,
                 broken: false,
-            },
-            "The ledger lock is not held.",
-        )),
+            };
+            Ok(Answer::new(data, "The ledger lock is not held."))
+        }
         BreakOutcome::Removed(lock) => {
             let data = LedgerLockBrokenJson {
                 lock: Some(lock_json(&lock)),
@@ -275,10 +250,8 @@ fn break_lock(
             } else {
                 "by force, which is recorded"
             };
-            Ok(Answer::new(
-                data,
-                format!("Removed the ledger lock of {lock}: {how}."),
-            ))
+            let text = format!("Removed the ledger lock of {lock}: {how}.");
+            Ok(Answer::new(data, text))
         }
         BreakOutcome::Refused(lock) => {
             let age = words::elapsed(lock.age);
@@ -291,14 +264,9 @@ fn break_lock(
                 _ => "its holder is not proven dead; if you know that it has exited, add --force"
                     .into(),
             };
-            Err(Failure::new(
-                ErrorCode::PermissionDenied,
-                format!(
-                    "the ledger lock is held by {lock}, {age} ago: {why}\n  {}",
-                    lock.path.display()
-                ),
-            )
-            .details(lock_json(&lock)))
+            let path = lock.path.display();
+            let message = format!("the ledger lock is held by {lock}, {age} ago: {why}\n  {path}");
+            Err(Failure::new(ErrorCode::PermissionDenied, message).details(lock_json(&lock)))
         }
     }
 }
@@ -333,9 +301,7 @@ fn verify(ledger: &Ledger) -> Result<Answer, Failure> {
         lines.push(format!("Sound: {summary}."));
         return Ok(Answer::new(data, lines.join("\n")));
     }
-    lines.insert(
-        0,
-        format!("{} is not sound: {summary}", ledger.path().display()),
-    );
+    let folder = ledger.path().display();
+    lines.insert(0, format!("{folder} is not sound: {summary}"));
     Err(Failure::new(ErrorCode::LedgerNotSound, lines.join("\n  ")).details(data))
 }

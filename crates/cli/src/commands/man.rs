@@ -58,12 +58,12 @@ fn write_all(tree: Command, folder: &Path) -> Result<Answer, Failure> {
         left.extend(visible(&command).cloned());
     }
     pages.sort();
-    let count = plural::count(u64::try_from(pages.len()).unwrap_or(u64::MAX), "page");
+    let count = plural::count(pages.len(), "page");
     let text = format!("Wrote {count} to {}", folder.display());
     Ok(Answer::new(pages, text))
 }
 
-fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+pub(super) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|sub| !sub.is_hide_set())
 }
 

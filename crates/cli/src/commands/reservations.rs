@@ -22,7 +22,7 @@ use crate::words;
 const SHOWN: usize = 20;
 
 pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
-    let Some(tenure) = context::open_read_only(global)? else {
+    let Some(tenure) = context::open_to_read(global, tenure::Tenure::open_read_only)? else {
         return Ok(Answer::new(
             ReservationsJson::default(),
             "Nothing is reserved.",
@@ -77,7 +77,7 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
 
 /// The reservations that these files and folders are in; `None` if there is no store yet.
 fn read(global: &Global, targets: &[Target]) -> Result<Option<Reservations>, Failure> {
-    match context::open_to_look(global)? {
+    match context::open_to_read(global, tenure::Tenure::open_to_look)? {
         Some(tenure) => Ok(Some(tenure.reservations_of(targets)?)),
         None => Ok(None),
     }

@@ -112,63 +112,42 @@ const ANSWERS: &[(&str, &[Type])] = &[
 ];
 
 /// What the `details` of an error may be besides empty. Those of the other codes are explained by their names.
-const DETAILS: &[(ErrorCode, &[Type])] = &[
-    (
-        ErrorCode::Locked,
-        &[
-            of::<BusyJson>,
-            of::<CheckJson>,
-            of::<GuardRefusedJson>,
-            of::<LockJson>,
-        ],
-    ),
-    (ErrorCode::NodeLocked, &[of::<BusyJson>]),
-    (
-        ErrorCode::ExclusiveLocked,
-        &[of::<BusyJson>, of::<SyncJson>],
-    ),
-    (ErrorCode::LockBusy, &[of::<BoardBusyJson>]),
-    (
-        ErrorCode::TaskLocked,
-        &[of::<TaskLockedJson>, of::<BusyJson>],
-    ),
-    (ErrorCode::SectionLocked, &[of::<TaskLockedJson>]),
-    (ErrorCode::TaskBlocked, &[of::<TaskBlockedJson>]),
-    (ErrorCode::LedgerLocked, &[of::<LedgerLockJson>]),
-    (ErrorCode::SequenceMismatch, &[of::<SequenceMismatchJson>]),
-    (ErrorCode::DaemonRunning, &[of::<DaemonRunningJson>]),
-    (
-        ErrorCode::DaemonStillRunning,
-        &[of::<DaemonStillRunningJson>],
-    ),
-    (
-        ErrorCode::PermissionDenied,
-        &[
-            of::<NotHolderJson>,
-            of::<CheckJson>,
-            of::<GuardRefusedJson>,
-            of::<LedgerLockJson>,
-            of::<LockJson>,
-            of::<SetupJson>,
-            of::<Value>,
-        ],
-    ),
-    (
-        ErrorCode::LeaseLost,
-        &[
-            of::<LostJson>,
-            of::<TaskLostJson>,
-            of::<WorkJson>,
-            of::<Value>,
-        ],
-    ),
-    (ErrorCode::Deadlock, &[of::<DeadlockJson>, of::<Value>]),
-    (ErrorCode::SyncFailed, &[of::<SyncJson>]),
-    (ErrorCode::SyncPutOff, &[of::<SyncJson>]),
-    (ErrorCode::TasksFailed, &[of::<WorkJson>]),
-    (ErrorCode::LedgerNotSound, &[of::<LedgerVerifiedJson>]),
-    (ErrorCode::HistoryNotSound, &[of::<VerifiedJson>]),
-    (ErrorCode::BoardInvalid, &[of::<BoardValidationJson>]),
+const DETAILS: &[(ErrorCode, Type)] = &[
+    (ErrorCode::Locked, of::<BusyJson>),
+    (ErrorCode::Locked, of::<CheckJson>),
+    (ErrorCode::Locked, of::<GuardRefusedJson>),
+    (ErrorCode::Locked, of::<LockJson>),
+    (ErrorCode::NodeLocked, of::<BusyJson>),
+    (ErrorCode::ExclusiveLocked, of::<BusyJson>),
+    (ErrorCode::ExclusiveLocked, of::<SyncJson>),
+    (ErrorCode::LockBusy, of::<BoardBusyJson>),
+    (ErrorCode::TaskLocked, of::<TaskLockedJson>),
+    (ErrorCode::TaskLocked, of::<BusyJson>),
+    (ErrorCode::SectionLocked, of::<TaskLockedJson>),
+    (ErrorCode::TaskBlocked, of::<TaskBlockedJson>),
+    (ErrorCode::LedgerLocked, of::<LedgerLockJson>),
+    (ErrorCode::SequenceMismatch, of::<SequenceMismatchJson>),
+    (ErrorCode::DaemonRunning, of::<DaemonRunningJson>),
+    (ErrorCode::DaemonStillRunning, of::<DaemonStillRunningJson>),
+    (ErrorCode::PermissionDenied, of::<NotHolderJson>),
+    (ErrorCode::PermissionDenied, of::<CheckJson>),
+    (ErrorCode::PermissionDenied, of::<GuardRefusedJson>),
+    (ErrorCode::PermissionDenied, of::<LedgerLockJson>),
+    (ErrorCode::PermissionDenied, of::<LockJson>),
+    (ErrorCode::PermissionDenied, of::<SetupJson>),
+    (ErrorCode::PermissionDenied, of::<Value>),
+    (ErrorCode::LeaseLost, of::<LostJson>),
+    (ErrorCode::LeaseLost, of::<TaskLostJson>),
+    (ErrorCode::LeaseLost, of::<WorkJson>),
+    (ErrorCode::LeaseLost, of::<Value>),
+    (ErrorCode::Deadlock, of::<DeadlockJson>),
+    (ErrorCode::Deadlock, of::<Value>),
+    (ErrorCode::SyncFailed, of::<SyncJson>),
+    (ErrorCode::SyncPutOff, of::<SyncJson>),
+    (ErrorCode::TasksFailed, of::<WorkJson>),
+    (ErrorCode::LedgerNotSound, of::<LedgerVerifiedJson>),
+    (ErrorCode::HistoryNotSound, of::<VerifiedJson>),
+    (ErrorCode::BoardInvalid, of::<BoardValidationJson>),
 ];
 
 /// What is printed as lines, without an envelope.
@@ -232,7 +211,7 @@ fn success(words: &str, types: &[Type], generator: &mut SchemaGenerator) -> Valu
     let data = match types {
         [] => json!({ "type": "null" }),
         [only] => only(generator).to_value(),
-        several => any_of(several, generator),
+        several => any_of(several.iter(), generator),
     };
     json!({
         "title": format!("tenure {words}"),
@@ -246,18 +225,21 @@ fn success(words: &str, types: &[Type], generator: &mut SchemaGenerator) -> Valu
     })
 }
 
-fn any_of(types: &[Type], generator: &mut SchemaGenerator) -> Value {
-    let types = types.iter().map(|of| of(generator).to_value());
+fn any_of<'a>(types: impl Iterator<Item = &'a Type>, generator: &mut SchemaGenerator) -> Value {
+    let types = types.map(|of| of(generator).to_value());
     json!({ "anyOf": types.collect::<Vec<_>>() })
 }
 
 /// The `error` of a command that failed.
 fn error(generator: &mut SchemaGenerator) -> Value {
-    let by_code = DETAILS.iter().map(|(code, types)| {
+    let of_code = |(code, _): &(ErrorCode, Type), other: &(ErrorCode, Type)| *code == other.0;
+    let by_code = DETAILS.chunk_by(of_code).map(|details| {
+        let code = details.first().map(|(code, _)| code);
+        let types = any_of(details.iter().map(|(_, of)| of), generator);
         let nothing = json!({ "maxProperties": 0 });
         json!({
             "if": { "properties": { "code": { "const": code } } },
-            "then": { "properties": { "details": { "anyOf": [any_of(types, generator), nothing] } } },
+            "then": { "properties": { "details": { "anyOf": [types, nothing] } } },
         })
     });
     let by_code: Vec<Value> = by_code.collect();

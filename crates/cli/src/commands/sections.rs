@@ -21,11 +21,8 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
             let text = if global.quiet {
                 section.id.clone()
             } else {
-                format!(
-                    "Added section \"{}\" ({}).",
-                    flat(&section.name),
-                    section.id
-                )
+                let (name, id) = (flat(&section.name), &section.id);
+                format!("Added section \"{name}\" ({id}).")
             };
             Ok(Answer::new(SectionJson::from(&section), text))
         }
@@ -45,12 +42,9 @@ fn rm(global: &Global, given: &str, move_to: Option<&str>) -> Result<Answer, Fai
     let move_to = move_to.map(id_of).transpose()?;
     let caller = context::caller(global)?;
     let deleted = tasks.delete_section(&section, move_to.as_deref(), &caller, call_deadline())?;
-    let text = if global.quiet {
-        String::new()
-    } else {
-        format!("Deleted {deleted}.")
-    };
-    Ok(Answer::new(DeletedSectionJson::from(&deleted), text))
+    let text = format!("Deleted {deleted}.");
+    let data = DeletedSectionJson::from(&deleted);
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn list(tenure: &Tenure) -> Result<Answer, Failure> {
@@ -71,20 +65,14 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
             Err(_) => None,
         };
         let lease = snapshot.as_ref().and_then(Snapshot::lease);
-        let (runner, remaining) = match lease {
-            Some((lease, verdict)) => (
-                lease.holder.id.to_string(),
-                words::until(&now, lease, verdict),
-            ),
-            None => ("-".to_owned(), "-".to_owned()),
-        };
+        let none = || "-".to_owned();
         rows.row([
             words::short(&section.id).to_owned(),
             section.name.clone(),
             summary.tasks.to_string(),
             summary.open.to_string(),
-            runner,
-            remaining,
+            lease.map_or_else(none, |(lease, _)| lease.holder.id.to_string()),
+            lease.map_or_else(none, |(lease, verdict)| words::until(&now, lease, verdict)),
         ]);
         let held = lease
             .filter(|(_, verdict)| matches!(verdict, Verdict::Alive | Verdict::Unknown(_)))

@@ -1,8 +1,5 @@
 //! `tenure setup`
 
-use std::io::{IsTerminal, Write};
-
-use tenure::text::visible;
 use tenure::wire::{ErrorCode, SetupJson};
 use tenure_files::agents::tool::Tool;
 use tenure_files::setup::target::{Change, SetupError, Target, root, shown};
@@ -12,7 +9,8 @@ use crate::args::Global;
 use crate::args::agents::{Setup, SetupTarget};
 use crate::args::guard::GuardCommand;
 use crate::commands::guard::guard;
-use crate::{context, words};
+use crate::program::find_program;
+use crate::{context, terminal, words};
 
 pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
     let root = || root(&context::start()?, context::find_project);
@@ -23,7 +21,7 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
             Target::agents_md(&root()?)?
         }
         SetupTarget::Agent(tool) if setup.user => {
-            Target::of_user(tool, context::home().as_deref())?
+            Target::of_user(tool, std::env::home_dir().as_deref())?
         }
         SetupTarget::Agent(tool) => Target::of_agent(tool, &root()?)?,
     };
@@ -38,12 +36,11 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
     };
     if !data.changed {
         let text = match (setup.remove, &change.old) {
-            _ if global.quiet => String::new(),
             (true, None) => format!("{file} does not exist; there is nothing to remove."),
             (true, Some(_)) => format!("{file} has nothing of tenure; nothing was changed."),
             (false, _) => format!("{file} is set up already; nothing was changed."),
         };
-        return Ok(Answer::new(data, text));
+        return Ok(Answer::confirmed(global, data, text));
     }
     let difference = difference(&change, &file);
     if !setup.yes {
@@ -54,9 +51,6 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         confirm(global, setup, &difference, &ask, &data)?;
     }
     change.write()?;
-    if global.quiet {
-        return Ok(Answer::new(data, ""));
-    }
     let what = match (&change.old, &change.new) {
         (None, _) => "Created",
         (_, None) => "Removed",
@@ -73,11 +67,11 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         if tool == Tool::Codex {
             lines.extend(sandbox_setting());
         }
-        if !is_on_path() {
+        if find_program("tenure".as_ref()).is_err() {
             lines.push("But tenure is not on your PATH, where the agent looks for it: install it, or add its folder.".to_owned());
         }
     }
-    Ok(Answer::new(data, lines.join("\n")))
+    Ok(Answer::confirmed(global, data, lines.join("\n")))
 }
 
 /// The change, as `diff -u` shows it.
@@ -104,10 +98,8 @@ fn refuse_user(setup: &Setup) -> Result<(), Failure> {
     if !setup.user {
         return Ok(());
     }
-    let message = format!(
-        "{} is about one repository: leave --user out",
-        setup.what.name()
-    );
+    let what = setup.what.name();
+    let message = format!("{what} is about one repository: leave --user out");
     Err(Failure::new(ErrorCode::Usage, message))
 }
 
@@ -121,13 +113,8 @@ fn git(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         (what, GuardCommand::Install)
     };
     if !setup.yes {
-        confirm(
-            global,
-            setup,
-            what,
-            "Change the hooks?",
-            serde_json::json!({}),
-        )?;
+        let ask = "Change the hooks?";
+        confirm(global, setup, what, ask, serde_json::json!({}))?;
     }
     guard(global, command)
 }
@@ -140,30 +127,19 @@ fn confirm(
     ask: &str,
     details: impl serde::Serialize,
 ) -> Result<(), Failure> {
-    let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if global.json || !can_ask {
-        let again = again(global, setup);
-        let message = format!("nothing was changed: to make this change, {again}");
-        let text = format!("{shown}\n{message}");
-        let failure = Failure::new(ErrorCode::PermissionDenied, message).verbatim(text);
-        return Err(failure.details(details));
+    let refused = |message: String| Failure::new(ErrorCode::PermissionDenied, message);
+    match terminal::confirm(global, &format!("{shown}\n\n{ask}"))? {
+        Some(true) => Ok(()),
+        Some(false) => {
+            Err(refused("nothing was changed".to_owned()).verbatim("Nothing was changed."))
+        }
+        None => {
+            let again = again(global, setup);
+            let message = format!("nothing was changed: to make this change, {again}");
+            let text = format!("{shown}\n{message}");
+            Err(refused(message).verbatim(text).details(details))
+        }
     }
-    let mut err = anstream::stderr();
-    err.write_all(format!("{}\n\n{ask} [y/N] ", visible(shown)).as_bytes())?;
-    err.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
-        return Ok(());
-    }
-    let message = "nothing was changed";
-    Err(Failure::new(ErrorCode::PermissionDenied, message).verbatim("Nothing was changed."))
-}
-
-/// Whether an agent finds tenure.
-fn is_on_path() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join("tenure").is_file())
 }
 
 /// The same command with `--yes`.

@@ -75,9 +75,8 @@ fn look_inside(tenure: &Tenure, found: &mut StoreCheckJson) -> Result<(), TaskEr
         found.tasks = count(all.len());
         found.sections = count(tasks.sections(call_deadline())?.len());
     }
-    let events = tenure
-        .store()
-        .history(&HistoryQuery::default(), call_deadline())?;
+    let query = HistoryQuery::default();
+    let events = tenure.store().history(&query, call_deadline())?;
     found.events = count(events.len());
     Ok(())
 }
@@ -100,23 +99,18 @@ fn shown(found: &StoreCheckJson) -> String {
         (Some(true), None) => Some("Login:    required, but refused".to_owned()),
     });
     if let (Some(p50), Some(p99)) = (found.p50_micros, found.p99_micros) {
-        lines.push(format!(
-            "Reads:    p50 {}, p99 {}",
-            millis(p50),
-            millis(p99)
-        ));
+        let (p50, p99) = (millis(p50), millis(p99));
+        lines.push(format!("Reads:    p50 {p50}, p99 {p99}"));
     }
     if let (Some(held), Some(waiting)) = (found.held, found.waiting) {
-        let more = [
+        let mut counts = vec![format!("{held} held"), format!("{waiting} waiting")];
+        for (count, what) in [
             (found.events, "event"),
             (found.tasks, "task"),
             (found.sections, "section"),
-        ];
-        let more = more
-            .iter()
-            .filter_map(|(count, what)| count.map(|count| plural::count(count, what)));
-        let mut counts = vec![format!("{held} held"), format!("{waiting} waiting")];
-        counts.extend(more);
+        ] {
+            counts.extend(count.map(|count| plural::count(count, what)));
+        }
         lines.push(format!("Contents: {}", counts.join(", ")));
     }
     let named = u64::try_from(found.members.len()).unwrap_or(u64::MAX);

@@ -1,7 +1,5 @@
 //! `tenure sync`: one cycle of the daemon, in the foreground; the status, the log, and a restore.
 
-use std::io::{BufRead, IsTerminal, Write};
-
 use tenure::text::{flat, plural};
 use tenure::wire::{
     ErrorCode, SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson,
@@ -14,7 +12,7 @@ use tenure_sync::{Restore, SyncEvent, SyncStatus};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::sync::{Sync, SyncCommand};
-use crate::context;
+use crate::{context, terminal};
 
 pub(crate) fn sync(global: &Global, args: &Sync) -> Result<Answer, Failure> {
     context::refuse_store(global, "only the project's own store can be synced")?;
@@ -56,12 +54,7 @@ fn cycle(global: &Global, project: &Project, config: &Config) -> Result<Answer, 
     match outcome {
         CycleOutcome::Done => {
             lines.push(format!("{message}."));
-            let text = if global.quiet {
-                String::new()
-            } else {
-                lines.join("\n")
-            };
-            Ok(Answer::new(data, text))
+            Ok(Answer::confirmed(global, data, lines.join("\n")))
         }
         // The protocol prescribes this line.
         CycleOutcome::Skipped => Err(Failure::new(ErrorCode::ExclusiveLocked, message.clone())
@@ -143,11 +136,8 @@ fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answe
         ));
         for change in &commit.changes {
             let id = change.id.get(..8).unwrap_or(&change.id);
-            lines.push(format!(
-                "    {id}  {}: {}",
-                flat(&change.title),
-                flat(&change.what.join(", "))
-            ));
+            let (title, what) = (flat(&change.title), flat(&change.what.join(", ")));
+            lines.push(format!("    {id}  {title}: {what}"));
         }
     }
     let text = if lines.is_empty() {
@@ -185,8 +175,18 @@ fn restore(
     let plan = tenure_sync::plan_restore(project, tenure, commit)
         .map_err(|message| Failure::new(ErrorCode::NotFound, message))?;
     let nothing = plan.changed + plan.deleted == 0;
-    if !nothing && !yes && !ask(global, &plan)? {
-        return Err(Failure::new(ErrorCode::Interrupted, "nothing was restored"));
+    let what = words(&plan);
+    if !nothing && !yes {
+        match terminal::confirm(global, &format!("Restore ({what})?"))? {
+            Some(true) => {}
+            Some(false) => {
+                return Err(Failure::new(ErrorCode::Interrupted, "nothing was restored"));
+            }
+            None => {
+                let message = format!("this would restore tasks ({what}): confirm with --yes");
+                return Err(Failure::new(ErrorCode::Usage, message));
+            }
+        }
     }
     if !nothing {
         plan.apply(tenure)?;
@@ -195,10 +195,7 @@ fn restore(
     let text = if nothing {
         format!("All tasks of {short} are as they were then.")
     } else {
-        format!(
-            "Restored {short}: {}. tenure sync shares that.",
-            words(&plan)
-        )
+        format!("Restored {short}: {what}. tenure sync shares that.")
     };
     let data = SyncRestoreJson {
         changed: number(plan.changed),
@@ -206,12 +203,11 @@ fn restore(
         newer: number(plan.newer),
         commit: plan.commit,
     };
-    let text = if global.quiet { String::new() } else { text };
-    Ok(Answer::new(data, text))
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn words(plan: &Restore) -> String {
-    let count = |count: usize| plural::count(number(count), "task");
+    let count = |count: usize| plural::count(count, "task");
     let mut parts = vec![
         format!("{} set back", count(plan.changed)),
         format!(
@@ -223,24 +219,6 @@ fn words(plan: &Restore) -> String {
         parts.push(format!("{} newer than that kept", count(plan.newer)));
     }
     parts.join(", ")
-}
-
-/// Asks the person at the terminal.
-fn ask(global: &Global, plan: &Restore) -> Result<bool, Failure> {
-    if global.json || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(Failure::new(
-            ErrorCode::Usage,
-            format!(
-                "this would restore tasks ({}): confirm with --yes",
-                words(plan)
-            ),
-        ));
-    }
-    anstream::eprint!("Restore ({})? [y/N] ", words(plan));
-    let _ = std::io::stderr().flush();
-    let mut line = String::new();
-    let _ = std::io::stdin().lock().read_line(&mut line);
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 fn number(count: usize) -> u64 {

@@ -1,5 +1,6 @@
 //! `tenure tasks`: add, list, start and finish tasks.
 
+mod grant;
 mod next;
 mod show;
 mod update;
@@ -15,11 +16,10 @@ use tenure::tasks::{DeletedTask, NewTask, Status, Task, TaskQuery, is_by_prefix}
 use tenure::text::plural;
 use tenure::wire::{DeletedTasksJson, ErrorCode, LinesJson, TaskJson, TasksJson};
 
-use crate::answer::{Answer, Failure, remark};
+use crate::answer::{Answer, Failure, printed, remark};
 use crate::args::Global;
-use crate::args::tasks::{Add, Held, List, Tasks, Update};
+use crate::args::tasks::{Add, HeldTask, List, Tasks, Update};
 use crate::context;
-use crate::exit::Exit;
 use crate::table::Table;
 use crate::words;
 
@@ -79,14 +79,12 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
     let tasks = tenure.tasks()?;
     let section = new.section.as_deref();
     let section = section.map(|section| section_to_change(&tenure, section));
-    let section = section.transpose()?;
-    let depends_on = ids(global, &tenure, &new.depends_on)?;
     let task = NewTask {
         title: new.title,
         description: new.description.filter(|text| !text.is_empty()),
-        section,
+        section: section.transpose()?,
         priority: new.priority.unwrap_or_default(),
-        depends_on,
+        depends_on: ids(global, &tenure, &new.depends_on)?,
     };
     let (task, is_new) = if new.once {
         tasks.add_task_once(&task, call_deadline())?
@@ -107,7 +105,7 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
 /// Ends the caller's work on a task.
 fn end(
     global: &Global,
-    held: Held,
+    held: HeldTask,
     status: Status,
     error: Option<String>,
 ) -> Result<Answer, Failure> {
@@ -238,24 +236,19 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
         ));
         data.deleted.push((&task).into());
     }
-    let text = if global.quiet {
-        String::new()
-    } else {
-        lines.join("\n")
-    };
-    Ok(Answer::new(data, text))
+    Ok(Answer::confirmed(global, data, lines.join("\n")))
 }
 
 fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
     let tenure = context::open_to_add(global)?;
     let tasks = tenure.tasks()?;
-    let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes)
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
     } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
+        std::fs::read(file)
     };
-    read.map_err(|error| {
+    let bytes = read.map_err(|error| {
         let code = match error.kind() {
             std::io::ErrorKind::NotFound => ErrorCode::NotFound,
             _ => ErrorCode::Io,
@@ -266,25 +259,20 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
         let good = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..good).unwrap_or_default();
         let number = before.split(|byte| *byte == b'\n').count();
-        Failure::new(
-            ErrorCode::BadLine,
-            format!("nothing was imported:\nline {number}: not UTF-8 text: save the file as UTF-8"),
-        )
-        .details(json!({ "lines": [{ "line": number, "message": "not UTF-8 text" }] }))
+        let message =
+            format!("nothing was imported:\nline {number}: not UTF-8 text: save the file as UTF-8");
+        let details = json!({ "lines": [{ "line": number, "message": "not UTF-8 text" }] });
+        Failure::new(ErrorCode::BadLine, message).details(details)
     })?;
     let done = tasks.import(&text, call_deadline())?;
-    let text = if global.quiet {
-        String::new()
-    } else {
-        format!(
-            "Imported: {} added, {} changed, {} unchanged; {} added.",
-            plural::count(done.added, "task"),
-            done.changed,
-            done.unchanged,
-            plural::count(done.sections, "section")
-        )
-    };
-    Ok(Answer::new(done, text))
+    let text = format!(
+        "Imported: {} added, {} changed, {} unchanged; {} added.",
+        plural::count(done.added, "task"),
+        done.changed,
+        done.unchanged,
+        plural::count(done.sections, "section")
+    );
+    Ok(Answer::confirmed(global, done, text))
 }
 
 fn export(global: &Global) -> Result<Answer, Failure> {
@@ -312,11 +300,6 @@ fn export(global: &Global) -> Result<Answer, Failure> {
         }
     };
     tasks.export(&mut write, call_deadline())?;
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
-            ErrorCode::Io,
-            format!("the lines could not be written ({error})"),
-        )),
-        _ => Ok(Answer::silent(Exit::Done)),
-    }
+    let written = written.and_then(|()| out.flush());
+    printed(written, "the lines could not be written")
 }

@@ -6,8 +6,8 @@ use tenure::protocols::board::{
 };
 use tenure::wire::{BoardIndexJson, ErrorCode};
 
+use super::count;
 use super::lock::BoardLock;
-use super::{count, unusable};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::board::LockOptions;
@@ -19,81 +19,54 @@ pub(super) fn rebuild(
     dry_run: bool,
 ) -> Result<Answer, Failure> {
     if dry_run {
-        let rebuilt = RebuiltIndex::of(board)?;
-        return Ok(rebuilt.answer(global, board, "would change"));
+        return Ok(answer(global, rendered(board)?.1, "would change"));
     }
     let command = "tenure board rebuild-index --write";
-    let mut locked = BoardLock::take(global, board, lock, command)?;
-    let outcome = write(global, board, &mut locked);
-    locked.finish(outcome)
-}
-
-/// Reads and writes under the lock: an edit in between would be missing from the index.
-fn write(global: &Global, board: &Board, locked: &mut BoardLock) -> Result<Answer, Failure> {
-    for folder in [board.tasks(), board.folder().to_owned()] {
-        // Leftovers do no harm, so a failure is no reason to stop.
-        let _ = sweep(&folder);
-    }
-    let rebuilt = RebuiltIndex::of(board)?;
-    if rebuilt.changed {
-        // It is derived from the tasks alone.
-        let (Saved::Done | Saved::Changed) =
-            locked.save(&board.index(), rebuilt.text.as_bytes(), Replaces::Anything)?;
-    }
-    Ok(rebuilt.answer(global, board, "was written"))
-}
-
-/// The index as the tasks define it.
-struct RebuiltIndex {
-    text: String,
-    tasks: usize,
-    changed: bool,
-    warnings: Vec<String>,
-}
-
-impl RebuiltIndex {
-    fn of(board: &Board) -> Result<Self, Failure> {
-        let config = Config::read(&board.config()).map_err(|error| unusable(&error))?;
-        let tasks = load::tasks(board, &config).map_err(|error| unusable(&error))?;
-        if let Some(untitled) = tasks.iter().find(|task| task.title.is_empty()) {
-            let message = format!(
-                "{}:1: the first line is not a title: write \"# Title\" there; the index is unchanged",
-                untitled.path.display()
-            );
-            return Err(Failure::new(ErrorCode::BoardInvalid, message));
+    // Reads under the lock, too: an edit in between would be missing from the index.
+    BoardLock::hold(global, board, lock, command, |locked| {
+        for folder in [board.tasks(), board.folder().to_owned()] {
+            // Leftovers do no harm, so a failure is no reason to stop.
+            let _ = sweep(&folder);
         }
-        let text = index::render(&tasks);
-        let old = read_file(&board.index()).ok();
-        Ok(Self {
-            changed: old.as_deref() != Some(text.as_bytes()),
-            text,
-            tasks: tasks.len(),
-            warnings: tasks.iter().flat_map(warnings).collect(),
-        })
-    }
-
-    fn answer(self, global: &Global, board: &Board, done: &str) -> Answer {
-        for warning in &self.warnings {
-            remark(global, warning);
+        let (text, index) = rendered(board)?;
+        if index.changed {
+            // It is derived from the tasks alone.
+            let (Saved::Done | Saved::Changed) =
+                locked.save(&board.index(), text.as_bytes(), Replaces::Anything)?;
         }
-        let path = board.index();
-        let text = match (global.quiet, self.changed) {
-            (true, _) => String::new(),
-            (false, true) => format!("{} {done}: {}", path.display(), count(self.tasks, "task")),
-            (false, false) => format!(
-                "{} is up to date: {}",
-                path.display(),
-                count(self.tasks, "task")
-            ),
-        };
-        let data = BoardIndexJson {
-            index: path.display().to_string(),
-            tasks: self.tasks,
-            changed: self.changed,
-            warnings: self.warnings,
-        };
-        Answer::new(data, text)
+        Ok(answer(global, index, "was written"))
+    })
+}
+
+/// The index as the tasks define it, and what there is to say of it.
+fn rendered(board: &Board) -> Result<(String, BoardIndexJson), Failure> {
+    let config = Config::read(&board.config())?;
+    let tasks = load::tasks(board, &config)?;
+    if let Some(untitled) = tasks.iter().find(|task| task.title.is_empty()) {
+        let message = format!(
+            "{}:1: the first line is not a title: write \"# Title\" there; the index is unchanged",
+            untitled.path.display()
+        );
+        return Err(Failure::new(ErrorCode::BoardInvalid, message));
     }
+    let text = index::render(&tasks);
+    let old = read_file(&board.index()).ok();
+    let data = BoardIndexJson {
+        index: board.index().display().to_string(),
+        tasks: tasks.len(),
+        changed: old.as_deref() != Some(text.as_bytes()),
+        warnings: tasks.iter().flat_map(warnings).collect(),
+    };
+    Ok((text, data))
+}
+
+fn answer(global: &Global, index: BoardIndexJson, done: &str) -> Answer {
+    for warning in &index.warnings {
+        remark(global, warning);
+    }
+    let done = if index.changed { done } else { "is up to date" };
+    let text = format!("{} {done}: {}", index.index, count(index.tasks, "task"));
+    Answer::confirmed(global, index, text)
 }
 
 /// Where the index differs from the file: values that are missing or not defined.

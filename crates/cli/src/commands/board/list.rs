@@ -4,7 +4,7 @@ use serde_json::Value;
 use tenure::protocols::board::{Board, Config, Level, Task, load};
 use tenure::wire::{BoardJson, BoardTaskJson, ErrorCode};
 
-use super::{kanban, unusable};
+use super::kanban;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::board::{Field, View};
@@ -17,8 +17,8 @@ pub(super) fn list(
     view: View,
     filter: Option<(Field, String)>,
 ) -> Result<Answer, Failure> {
-    let config = Config::read(&board.config()).map_err(|error| unusable(&error))?;
-    let mut tasks = load::tasks(board, &config).map_err(|error| unusable(&error))?;
+    let config = Config::read(&board.config())?;
+    let mut tasks = load::tasks(board, &config)?;
     if let Some((field, value)) = filter {
         let wanted = resolve(&config, field, &value)?;
         tasks.retain(|task| has(task, field, &wanted));
@@ -31,7 +31,11 @@ pub(super) fn list(
         return Ok(Answer::new(data, ""));
     }
     let text = match view {
-        View::Tsv => records(&tasks),
+        View::Tsv => tasks
+            .iter()
+            .map(Task::record)
+            .collect::<Vec<_>>()
+            .join("\n"),
         View::Table | View::Kanban if tasks.is_empty() => "No tasks.".to_owned(),
         View::Table => table(&tasks),
         View::Kanban => {
@@ -90,11 +94,6 @@ fn table(tasks: &[Task]) -> String {
         ]);
     }
     table.text()
-}
-
-fn records(tasks: &[Task]) -> String {
-    let records: Vec<String> = tasks.iter().map(Task::record).collect();
-    records.join("\n")
 }
 
 fn task_json(task: &Task) -> BoardTaskJson {

@@ -17,7 +17,6 @@ use tenure::text::flat;
 use tenure::wire::{BoardBusyJson, ErrorCode};
 use tenure::{Acquired, Busy, Guard, StoreUrl, Tenure};
 
-use super::unusable;
 use crate::answer::{Answer, Failure, complain};
 use crate::args::Global;
 use crate::args::board::LockOptions;
@@ -36,33 +35,13 @@ const POLL: Duration = Duration::from_secs(1);
 /// How often an edit begins again because another program saved the file without the lock.
 pub(super) const ATTEMPTS: usize = 64;
 
-/// Where the lock is.
-struct Place {
-    url: StoreUrl,
-    /// Its path, for people.
-    path: String,
-}
-
-impl Place {
-    fn new(lock: PathBuf) -> Self {
-        Self {
-            path: lock.display().to_string(),
-            url: StoreUrl::Mkdir(lock),
-        }
-    }
-
-    /// Its address, as an argument in a shell.
-    fn quoted(&self) -> String {
-        words::quoted_bytes(&self.url.to_os_string())
-    }
-}
-
 /// The board's lock, held.
 #[must_use]
 pub(super) struct BoardLock {
     held: Guard,
     signals: Signals,
-    place: Place,
+    /// Where it is.
+    path: PathBuf,
     /// The first signal that came.
     signal: Option<i32>,
     /// How many files were written.
@@ -70,18 +49,29 @@ pub(super) struct BoardLock {
 }
 
 impl BoardLock {
-    /// Takes the lock. `command` is what waiters are shown.
-    pub(super) fn take(
+    /// Does something under the lock. `command` is what waiters are shown.
+    pub(super) fn hold(
+        global: &Global,
+        board: &Board,
+        lock: &LockOptions,
+        command: &str,
+        work: impl FnOnce(&mut Self) -> Result<Answer, Failure>,
+    ) -> Result<Answer, Failure> {
+        let mut locked = Self::take(global, board, lock, command)?;
+        let outcome = work(&mut locked);
+        locked.finish(outcome)
+    }
+
+    fn take(
         global: &Global,
         board: &Board,
         lock: &LockOptions,
         command: &str,
     ) -> Result<Self, Failure> {
-        let place = board.lock().map_err(|error| unusable(&error))?;
+        let path = board.lock()?;
         let mut config = context::config(context::project_if_found().as_ref())?;
         config.locking.poll_interval = config.locking.poll_interval.min(POLL);
-        let place = Place::new(place);
-        let tenure = Tenure::open_with(&place.url, config)?;
+        let tenure = Tenure::open_with(&StoreUrl::Mkdir(path.clone()), config)?;
         let mut ask = tenure
             .ask(KEY)?
             .within(tenure.parent_leases())
@@ -109,13 +99,13 @@ impl BoardLock {
             Acquired::Granted(held) => Ok(Self {
                 held,
                 signals,
-                place,
+                path,
                 // It may have come together with the lock.
                 signal,
                 saved: 0,
             }),
             Acquired::Busy(busy) => {
-                let failure = lock_busy(&tenure, &place, &busy);
+                let failure = lock_busy(&tenure, &path, &busy);
                 // The code of every other command, for a caller that uses the options of every other command.
                 Err(if lock.no_wait || lock.wait.is_some() {
                     failure.exit(Exit::Locked)
@@ -123,7 +113,7 @@ impl BoardLock {
                     failure
                 })
             }
-            Acquired::Deadlock(_) => Err(under_itself(&place.path)),
+            Acquired::Deadlock(_) => Err(under_itself(&path)),
             Acquired::Cancelled => Err(stopped(signal.unwrap_or(SIGINT), "nothing was changed")),
         }
     }
@@ -196,7 +186,7 @@ impl BoardLock {
     }
 
     /// Releases the lock, and returns the outcome of the whole command.
-    pub(super) fn finish(mut self, outcome: Result<Answer, Failure>) -> Result<Answer, Failure> {
+    fn finish(mut self, outcome: Result<Answer, Failure>) -> Result<Answer, Failure> {
         let lost = self.lost("check what was written");
         let released = self.held.release();
         for signal in self.signals.pending() {
@@ -218,14 +208,18 @@ impl BoardLock {
     }
 
     fn lost(&self, then: &str) -> Failure {
-        let path = &self.place.path;
+        let (path, url) = (self.path.display().to_string(), quoted(&self.path));
         let message = format!(
-            "the lock {path} was taken away while this command held it; {then}\n  tenure locks history --store {} shows what happened",
-            self.place.quoted()
+            "the lock {path} was taken away while this command held it; {then}\n  tenure locks history --store {url} shows what happened"
         );
         Failure::new(ErrorCode::LeaseLost, message)
             .details(json!({ "path": path, "token": self.held.token() }))
     }
+}
+
+/// The address of a lock, as an argument in a shell.
+fn quoted(lock: &Path) -> String {
+    words::quoted_bytes(&StoreUrl::Mkdir(lock.to_owned()).to_os_string())
 }
 
 /// The failure for a command that a signal stopped.
@@ -241,7 +235,8 @@ fn stopped(signal: i32, then: &str) -> Failure {
 }
 
 /// The failure for a lock that is held by the command that started this one.
-fn under_itself(path: &str) -> Failure {
+fn under_itself(lock: &Path) -> Failure {
+    let path = lock.display().to_string();
     let message = format!(
         "the lock {path} is held by the command that started this one, which would wait for itself\n  \
          tenure board takes the lock itself: run it outside of tenure run"
@@ -260,11 +255,11 @@ const BILU: (&str, &str, &str) = (
 
 /// The failure for a lock that another program holds. The protocol prescribes the first line and, in the folder of
 /// the bilu tool, a hint; beside them are the holder and what to do.
-fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
+fn lock_busy(tenure: &Tenure, lock: &Path, busy: &Busy) -> Failure {
     let now = tenure.clock().now();
-    let path = &place.path;
+    let path = lock.display().to_string();
     let mut lines = vec![format!("lock busy: {path}")];
-    let store = format!(" --store {}", place.quoted());
+    let store = format!(" --store {}", quoted(lock));
     let force = words::force_command(KEY, None, &store);
     let hint = match busy.lease() {
         Some((lease, verdict)) if verdict.ended().is_none() => {
@@ -291,7 +286,7 @@ fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
         }
     };
     let (folder, bilu, words) = BILU;
-    let is_bilus = Path::new(path).iter().any(|name| name == folder);
+    let is_bilus = lock.iter().any(|name| name == folder);
     if is_bilus {
         lines.push(words.to_owned());
     }
@@ -300,5 +295,5 @@ fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
     let message = lines.join("\n  ");
     Failure::new(ErrorCode::LockBusy, message.clone())
         .verbatim(format!("{program}: error: {message}"))
-        .details(BoardBusyJson::new(&now, busy, path))
+        .details(BoardBusyJson::new(&now, busy, &path))
 }

@@ -8,7 +8,6 @@ use tenure::protocols::board::{
 use tenure::wire::{BoardMigrationJson, ErrorCode, MigratedFileJson};
 
 use super::lock::{ATTEMPTS, BoardLock};
-use super::unusable;
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::board::LockOptions;
@@ -23,35 +22,31 @@ pub(super) fn migrate(
         let all = find(global, board)?;
         return Ok(answer(global, &all, "would get"));
     }
-    let mut locked = BoardLock::take(global, board, lock, "tenure board migrate")?;
-    let outcome = write(global, board, &mut locked);
-    locked.finish(outcome)
-}
-
-fn write(global: &Global, board: &Board, locked: &mut BoardLock) -> Result<Answer, Failure> {
-    let _ = sweep(&board.tasks());
-    let mut done: Vec<MigratedFile> = Vec::new();
-    let mut left = find(global, board)?;
-    for _ in 0..ATTEMPTS {
-        for file in left {
-            match locked.save(&file.path, &file.bytes, Replaces::Exactly(&file.old))? {
-                Saved::Done => done.push(file),
-                Saved::Changed => {}
+    BoardLock::hold(global, board, lock, "tenure board migrate", |locked| {
+        let _ = sweep(&board.tasks());
+        let mut done: Vec<MigratedFile> = Vec::new();
+        let mut left = find(global, board)?;
+        for _ in 0..ATTEMPTS {
+            for file in left {
+                match locked.save(&file.path, &file.bytes, Replaces::Exactly(&file.old))? {
+                    Saved::Done => done.push(file),
+                    Saved::Changed => {}
+                }
+            }
+            // What another program saved meanwhile.
+            left = find(global, board)?;
+            if left.is_empty() {
+                return Ok(answer(global, &done, "got"));
             }
         }
-        // What another program saved meanwhile.
-        left = find(global, board)?;
-        if left.is_empty() {
-            return Ok(answer(global, &done, "got"));
-        }
-    }
-    Err(locked.keeps_changing(&board.tasks()))
+        Err(locked.keeps_changing(&board.tasks()))
+    })
 }
 
 /// Every file that lacks a section, with its sections added.
 fn find(global: &Global, board: &Board) -> Result<Vec<MigratedFile>, Failure> {
-    let config = Config::read(&board.config()).map_err(|error| unusable(&error))?;
-    let entries = index::read(&board.index()).map_err(|error| unusable(&error))?;
+    let config = Config::read(&board.config())?;
+    let entries = index::read(&board.index())?;
     let entries = entries.ok_or_else(|| {
         let message = format!(
             "there is no index {}: migrate takes the missing values from it",
@@ -60,9 +55,9 @@ fn find(global: &Global, board: &Board) -> Result<Vec<MigratedFile>, Failure> {
         Failure::new(ErrorCode::NoIndex, message)
     })?;
     // The index can't name such a file, so it would be left out.
-    let names = load::names(board).map_err(|error| unusable(&error))?;
+    let names = load::names(board)?;
     if let Some(path) = names.badly_named.into_iter().next() {
-        return Err(unusable(&BoardError::BadName(path)));
+        return Err(BoardError::BadName(path).into());
     }
     let mut all: Vec<MigratedFile> = Vec::new();
     for entry in &entries {
@@ -84,28 +79,20 @@ fn find(global: &Global, board: &Board) -> Result<Vec<MigratedFile>, Failure> {
 }
 
 fn answer(global: &Global, all: &[MigratedFile], done: &str) -> Answer {
-    let sections = |file: &MigratedFile| -> Vec<&str> {
-        file.added.iter().map(|section| section.name()).collect()
-    };
-    let files = all.iter().map(|file| MigratedFileJson {
-        file: file.path.display().to_string(),
-        added: sections(file).into_iter().map(str::to_owned).collect(),
-    });
-    let data = BoardMigrationJson {
+    let mut lines = Vec::new();
+    let mut data = BoardMigrationJson {
         changed: all.len(),
-        files: files.collect(),
+        files: Vec::new(),
     };
-    let line = |file: &MigratedFile| {
-        format!(
-            "{} {done} {}",
-            file.path.display(),
-            sections(file).join(", ")
-        )
-    };
-    let text = match (global.quiet, all.is_empty()) {
-        (true, _) => String::new(),
-        (false, true) => "No task file lacks a section.".to_owned(),
-        (false, false) => all.iter().map(line).collect::<Vec<_>>().join("\n"),
-    };
-    Answer::new(data, text)
+    for MigratedFile { path, added, .. } in all {
+        let (file, added) = (path.display(), added.iter());
+        let added: Vec<String> = added.map(|section| section.name().to_owned()).collect();
+        lines.push(format!("{file} {done} {}", added.join(", ")));
+        let file = file.to_string();
+        data.files.push(MigratedFileJson { file, added });
+    }
+    if lines.is_empty() {
+        lines.push("No task file lacks a section.".to_owned());
+    }
+    Answer::confirmed(global, data, lines.join("\n"))
 }

@@ -9,10 +9,9 @@ use tenure_daemon::lock::folder_of;
 use tenure_daemon::tail::LogTail;
 
 use super::{absolute, project};
-use crate::answer::{Answer, Failure, to_value};
+use crate::answer::{Answer, Failure, printed, to_value};
 use crate::args::Global;
 use crate::args::daemon::Logs;
-use crate::exit::Exit;
 use tenure::text::flat;
 use tenure::wire::{DaemonLogJson, ErrorCode, LogLineJson};
 
@@ -46,21 +45,13 @@ fn path(asked: &Logs) -> Result<PathBuf, Failure> {
 fn follow(
     global: &Global,
     path: &Path,
-    first: Vec<String>,
+    mut lines: Vec<String>,
     mut tail: LogTail,
 ) -> Result<Answer, Failure> {
-    let mut lines = first;
     loop {
-        match print(global, &lines) {
-            Ok(()) => {}
-            // The reader has gone.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                return Ok(Answer::silent(Exit::Done));
-            }
-            Err(error) => {
-                let message = format!("the log could not be printed ({error})");
-                return Err(Failure::new(ErrorCode::Io, message));
-            }
+        let written = print(global, &lines);
+        if written.is_err() {
+            return printed(written, "the log could not be printed");
         }
         LogTail::pause();
         lines = tail.read_new().map_err(|error| unreadable(path, &error))?;
@@ -68,21 +59,14 @@ fn follow(
 }
 
 fn print(global: &Global, lines: &[String]) -> io::Result<()> {
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let text: String = lines
-        .iter()
-        .map(|line| {
-            if global.json {
-                format!("{}\n", to_value(&object(line)))
-            } else {
-                format!("{}\n", shown(line))
-            }
-        })
-        .collect();
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    for line in lines {
+        if global.json {
+            writeln!(out, "{}", to_value(&object(line)))?;
+        } else {
+            writeln!(out, "{}", shown(line))?;
+        }
+    }
     out.flush()
 }
 
@@ -93,13 +77,10 @@ fn parts(line: &str) -> Option<(&str, &str)> {
 }
 
 fn object(line: &str) -> LogLineJson {
-    let (at, text) = match parts(line) {
-        Some((at, text)) => (Some(at.to_owned()), text),
-        None => (None, line),
-    };
+    let parts = parts(line);
     LogLineJson {
-        at,
-        text: text.to_owned(),
+        at: parts.map(|(at, _)| at.to_owned()),
+        text: parts.map_or(line, |(_, text)| text).to_owned(),
     }
 }
 
@@ -113,16 +94,12 @@ fn shown(line: &str) -> String {
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
-    match error.kind() {
-        ErrorKind::NotFound => Failure::new(
-            ErrorCode::NoLog,
-            format!(
-                "there is no log {path}: the daemon has not run yet, or was started with --log"
-            ),
-        ),
-        _ => Failure::new(
-            ErrorCode::Io,
-            format!("the log {path} can't be read ({error})"),
-        ),
+    if error.kind() == ErrorKind::NotFound {
+        let message = format!(
+            "there is no log {path}: the daemon has not run yet, or was started with --log"
+        );
+        return Failure::new(ErrorCode::NoLog, message);
     }
+    let message = format!("the log {path} can't be read ({error})");
+    Failure::new(ErrorCode::Io, message)
 }

@@ -13,7 +13,6 @@ use super::{absolute, project, start_failure};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Work;
-use crate::context;
 use crate::words;
 
 /// The line that a detached daemon prints for `tenure daemon start` once it runs.
@@ -25,7 +24,7 @@ pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer
     }
     let options = DaemonOptions {
         project: project()?,
-        home: context::home(),
+        home: std::env::home_dir(),
         interval: work.interval,
         log: absolute(work.log.as_deref())?,
         detached,
@@ -47,9 +46,8 @@ pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer
         }
     };
     let reason = tenure_daemon::run(options, started, &mut echo).map_err(start_failure)?;
-    let pid = std::process::id();
     let data = DaemonEndedJson {
-        pid,
+        pid: std::process::id(),
         ended: reason.to_string(),
     };
     // The reason has been printed as the last line of the log.
@@ -68,16 +66,12 @@ fn detach() -> std::io::Result<()> {
 
 /// Points the standard streams to /dev/null.
 fn close_output() {
-    let Ok(null) = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-    else {
-        return;
-    };
-    let _ = rustix::stdio::dup2_stdin(&null);
-    let _ = rustix::stdio::dup2_stdout(&null);
-    let _ = rustix::stdio::dup2_stderr(&null);
+    let mut options = std::fs::File::options();
+    if let Ok(null) = options.read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
 }
 
 /// Prints a line of the log.

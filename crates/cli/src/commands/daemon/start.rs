@@ -1,23 +1,19 @@
 //! `tenure daemon start`: runs this program again, detached from the terminal.
 
-use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, PipeReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tenure::Project;
-use tenure::store::Clock;
+use serde_json::Value;
 use tenure::text::duration;
-use tenure::wire::{DaemonStartedJson, ErrorCode};
+use tenure::wire::{DaemonStartedJson, Envelope, ErrorCode};
+use tenure::{Project, Tenure};
 use tenure_daemon::lock::{folder_of, is_held};
 use tenure_daemon::{DaemonState, DaemonStatus};
-use tenure_host::HostClock;
+use tenure_host::time_limit::TimeLimit;
 
 use super::run::READY;
 use super::{absolute, now, project, status};
@@ -63,7 +59,7 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     if let Some(log) = absolute(work.log.as_deref())? {
         command.arg("--log").arg(log);
     }
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (read, write) = std::io::pipe()?;
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::from(write.try_clone()?))
@@ -71,7 +67,7 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
         .spawn()?;
     // The command holds the writing end of the pipe, too.
     drop(command);
-    let ready = await_ready(child, File::from(read));
+    let ready = await_ready(child, read);
     let status = DaemonStatus::read(project.state());
     if let Err(failure) = ready {
         return match status {
@@ -84,16 +80,12 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     }
     let Ok(DaemonStatus::Running(state)) = status else {
         // It started, and has stopped since.
-        return Err(Failure::new(
-            ErrorCode::DaemonEnded,
-            "the daemon started and has stopped again: see tenure daemon logs",
-        ));
+        let message = "the daemon started and has stopped again: see tenure daemon logs";
+        return Err(Failure::new(ErrorCode::DaemonEnded, message));
     };
     if let Some(why) = &state.log_error {
-        remark(
-            global,
-            &format!("its log {} can't be written ({why})", state.log),
-        );
+        let message = format!("its log {} can't be written ({why})", state.log);
+        remark(global, &message);
     }
     Ok(answer(global, &project, &state, true))
 }
@@ -101,9 +93,14 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
 /// The daemon that runs now, and what it will share, and where.
 fn answer(global: &Global, project: &Project, state: &DaemonState, started: bool) -> Answer {
     let pid = state.process.pid;
-    let config = project.background_config(context::home().as_deref());
+    let config = project.background_config(std::env::home_dir().as_deref());
     let config = config.unwrap_or_default();
     let remotes = tenure_sync::destination(project.root(), &config);
+    let what = if started {
+        "started"
+    } else {
+        "already running"
+    };
     let text = if global.quiet {
         pid.to_string()
     } else {
@@ -119,12 +116,7 @@ fn answer(global: &Global, project: &Project, state: &DaemonState, started: bool
             Err(why) => format!("does not share the tasks: {why}"),
         };
         format!(
-            "Daemon {} (pid {pid}, every {})\n  ends expired and dead leases\n  {shares}\n  log: {}",
-            if started {
-                "started"
-            } else {
-                "already running"
-            },
+            "Daemon {what} (pid {pid}, every {})\n  ends expired and dead leases\n  {shares}\n  log: {}",
             duration::format(state.interval()),
             state.log
         )
@@ -138,12 +130,13 @@ fn answer(global: &Global, project: &Project, state: &DaemonState, started: bool
     Answer::new(data, text)
 }
 
-/// Starts the daemon if none runs. Does not wait for it and reports no failure: the command that calls
-/// this has something else to do.
-pub(crate) fn autostart(global: &Global) {
+/// Starts the daemon if the settings of the project's own store say so and none runs. Does not wait for it and
+/// reports no failure: the command that calls this has something else to do.
+pub(crate) fn autostart(global: &Global, tenure: &Tenure) {
+    let is_own = context::named_store(global).is_none() && tenure.config().store_url().is_none();
     let forbidden = std::env::var_os("TENURE_NO_DAEMON")
         .is_some_and(|value| !matches!(value.to_str(), Some("" | "0" | "false")));
-    if global.no_daemon || forbidden {
+    if !tenure.config().daemon.autostart || !is_own || global.no_daemon || forbidden {
         return;
     }
     let Ok(Some(project)) = context::find_project() else {
@@ -177,73 +170,44 @@ fn command(project: &Project) -> Command {
 }
 
 /// Waits until the daemon reports that it runs, or until it ends.
-fn await_ready(mut child: Child, mut output: File) -> Result<(), Failure> {
-    let clock = HostClock::new();
-    let since = clock.now().ticks;
+fn await_ready(mut child: Child, output: PipeReader) -> Result<(), Failure> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+        lines.try_for_each(|line| sender.send(line))
+    });
+    let limit = TimeLimit::after(START_TIMEOUT);
     let mut text = Vec::new();
-    let mut chunk = [0; 4096];
-    let ready = |text: &[u8]| {
-        text.split(|byte| *byte == b'\n')
-            .any(|line| line == READY.as_bytes())
-    };
     loop {
-        let left = START_TIMEOUT.saturating_sub(clock.now().ticks.saturating_sub(since));
-        if left.is_zero() {
-            // It is a child that has not been waited for, so its pid is not reused.
-            let _ = child.kill();
-            let _ = child.wait();
-            let message = format!(
-                "the daemon did not start within {} and was killed: see tenure daemon logs",
-                duration::format(START_TIMEOUT)
-            );
-            return Err(Failure::new(ErrorCode::DaemonFailed, message));
-        }
-        let timeout = Timespec::try_from(left).ok();
-        match poll(&mut [PollFd::new(&output, PollFlags::IN)], timeout.as_ref()) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let count = output.read(&mut chunk)?;
-        text.extend_from_slice(chunk.get(..count).unwrap_or_default());
-        if ready(&text) {
-            return Ok(());
-        }
-        if count == 0 {
-            let ended = child.wait()?;
-            return Err(child_failure(&text, ended.code()));
+        match lines.recv_timeout(limit.remaining()) {
+            Ok(line) if line == READY.as_bytes() => return Ok(()),
+            Ok(line) => text.extend([line.as_slice(), b"\n"].concat()),
+            Err(RecvTimeoutError::Disconnected) => {
+                let ended = child.wait()?;
+                return Err(child_failure(&String::from_utf8_lossy(&text), ended.code()));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // It is a child that has not been waited for, so its pid is not reused.
+                let _ = child.kill();
+                let _ = child.wait();
+                let message = format!(
+                    "the daemon did not start within {} and was killed: see tenure daemon logs",
+                    duration::format(START_TIMEOUT)
+                );
+                return Err(Failure::new(ErrorCode::DaemonFailed, message));
+            }
         }
     }
 }
 
 /// The failure that the daemon reported before it ended.
-fn child_failure(output: &[u8], code: Option<i32>) -> Failure {
-    let text = String::from_utf8_lossy(output);
-    let error = |value: &Value| {
-        value
-            .get("error")
-            .filter(|error| error.is_object())
-            .cloned()
-    };
-    let reported = serde_json::from_str::<Value>(&text)
-        .ok()
-        .and_then(|value| error(&value));
-    let exit = code.map_or(Exit::Runtime, Exit::Other);
-    let Some(reported) = reported else {
-        let message = format!("the daemon could not be started: {}", text.trim());
+fn child_failure(output: &str, exit: Option<i32>) -> Failure {
+    let reported: Option<Envelope<Value, Value>> = serde_json::from_str(output).ok();
+    let Some(error) = reported.and_then(|it| it.error) else {
+        let message = format!("the daemon could not be started: {}", output.trim());
         return Failure::new(ErrorCode::DaemonFailed, message);
     };
-    let code = reported
-        .get("code")
-        .and_then(|code| ErrorCode::deserialize(code).ok())
-        .unwrap_or(ErrorCode::DaemonFailed);
-    let message = reported
-        .get("message")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let details = reported
-        .get("details")
-        .cloned()
-        .unwrap_or_else(|| json!({}));
-    Failure::new(code, message).exit(exit).details(details)
+    let exit = exit.map_or(Exit::Runtime, Exit::Other);
+    let failure = Failure::new(error.code, error.message);
+    failure.exit(exit).details(error.details)
 }

@@ -49,8 +49,7 @@ pub(super) fn status(global: &Global) -> Result<Answer, Failure> {
             (DaemonStatusJson::NotRunning(data), text)
         }
     };
-    let text = if global.quiet { String::new() } else { text };
-    let mut answer = Answer::new(data, text);
+    let mut answer = Answer::confirmed(global, data, text);
     answer.exit = exit;
     Ok(answer)
 }
@@ -65,11 +64,10 @@ fn running(now: &Moment, state: &DaemonState) -> String {
         lines.push(format!("  Last cycle: {}", last(now, cycle)));
     }
     if let Some(skipped) = &state.skipped {
-        let holder = skipped.holder.as_deref();
-        let why = holder.map_or_else(
-            || skipped.line.clone(),
-            |holder| format!("locked by {holder}"),
-        );
+        let why = match &skipped.holder {
+            Some(holder) => format!("locked by {holder}"),
+            None => skipped.line.clone(),
+        };
         lines.push(format!(
             "  Skipping cycles since {}, {}: {why}",
             words::time(skipped.since),
@@ -80,11 +78,10 @@ fn running(now: &Moment, state: &DaemonState) -> String {
     lines.push(match (state.cycle_since, state.next_at) {
         (Some(since), _) => format!("  A cycle has been running since {}", words::time(since)),
         (None, Some(at)) => {
-            let left = at.duration_since(now.wall);
-            let left = std::time::Duration::try_from(left).unwrap_or_default();
+            let left = at.duration_since(now.wall).try_into().unwrap_or_default();
+            let left = words::elapsed(left);
             format!(
-                "  Next cycle: in {} (every {every}), or when an exclusive lock appears or is removed",
-                words::elapsed(left)
+                "  Next cycle: in {left} (every {every}), or when an exclusive lock appears or is removed"
             )
         }
         (None, None) => format!("  No cycle yet (every {every})"),
@@ -98,7 +95,7 @@ fn running(now: &Moment, state: &DaemonState) -> String {
 
 fn not_running(now: &Moment, state: &DaemonState) -> String {
     let pid = state.process.pid;
-    let mut text = match &state.ended {
+    let mut lines = vec![match &state.ended {
         Some(end) => format!(
             "Not running; the last daemon, pid {pid}, stopped at {}, {}: {}",
             words::time(end.at),
@@ -109,15 +106,13 @@ fn not_running(now: &Moment, state: &DaemonState) -> String {
             "Not running; the last daemon, pid {pid}, started at {} and was killed",
             words::time(state.started_at)
         ),
-    };
+    }];
     if let Some(cycle) = &state.last_cycle {
-        text.push_str("\n  Its last cycle: ");
-        text.push_str(&last(now, cycle));
+        lines.push(format!("  Its last cycle: {}", last(now, cycle)));
     }
-    text.push_str("\n  Its log: ");
-    text.push_str(&state.log);
-    text.push_str("\n  Start it with: tenure daemon start");
-    text
+    lines.push(format!("  Its log: {}", state.log));
+    lines.push("  Start it with: tenure daemon start".to_owned());
+    lines.join("\n")
 }
 
 fn last(now: &Moment, cycle: &CycleRecord) -> String {

@@ -3,13 +3,12 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tenure::store::Clock;
 use tenure::text::duration;
 use tenure::wire::{DaemonStillRunningJson, DaemonStoppedJson, ErrorCode};
 use tenure_daemon::lock::folder_of;
 use tenure_daemon::stop::request_stop;
 use tenure_daemon::{DaemonState, DaemonStatus};
-use tenure_host::HostClock;
+use tenure_host::time_limit::TimeLimit;
 
 use super::{identify, project};
 use crate::answer::{Answer, Failure, remark};
@@ -43,55 +42,31 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
         // It has stopped since its status was read.
         return Ok(nothing_to_stop(global));
     };
-    let clock = HostClock::new();
-    let since = clock.now().ticks;
-    let passed = || clock.now().ticks.saturating_sub(since);
-    let mut remarked = Duration::ZERO;
-    loop {
-        let left = wait.saturating_sub(passed());
-        let pause = if remarked.is_zero() {
-            FIRST_REMARK
-        } else {
-            NEXT_REMARK
-        };
-        if daemon.wait(left.min(pause))? {
-            break;
-        }
-        if wait <= passed() {
+    let limit = TimeLimit::after(wait);
+    let mut pause = FIRST_REMARK;
+    while !daemon.wait(limit.remaining().min(pause))? {
+        if limit.has_passed() {
             return Err(still_running(&state, wait));
         }
-        if passed() >= remarked + pause {
-            remarked = passed();
-            let passed = words::elapsed(remarked);
-            remark(
-                global,
-                &format!("waiting for pid {pid} to finish its step ({passed})"),
-            );
-        }
+        pause = NEXT_REMARK;
+        let passed = words::elapsed(wait.saturating_sub(limit.remaining()));
+        let message = format!("waiting for pid {pid} to finish its step ({passed})");
+        remark(global, &message);
     }
-    let text = if global.quiet {
-        String::new()
-    } else {
-        format!("Daemon stopped (pid {pid})")
-    };
     let data = DaemonStoppedJson {
         pid: Some(pid),
         stopped: true,
     };
-    Ok(Answer::new(data, text))
+    let text = format!("Daemon stopped (pid {pid})");
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn nothing_to_stop(global: &Global) -> Answer {
-    let text = if global.quiet {
-        ""
-    } else {
-        "No daemon is running for this project"
-    };
     let data = DaemonStoppedJson {
         pid: None,
         stopped: false,
     };
-    Answer::new(data, text)
+    Answer::confirmed(global, data, "No daemon is running for this project")
 }
 
 fn still_running(state: &DaemonState, wait: Duration) -> Failure {

@@ -61,7 +61,9 @@ fn check(
     let project = context::find_project()?;
     let config = context::config(project.as_ref()).inspect_err(|_| {
         let settings = project.as_ref().map(Project::settings_folder);
-        *strict = Config::is_strict(context::home().as_deref(), settings.as_deref(), || *strict);
+        *strict = Config::is_strict(std::env::home_dir().as_deref(), settings.as_deref(), || {
+            *strict
+        });
     })?;
     *strict = config.guard.strict;
     let scene = scene(global, &start, project.as_ref(), config)?;

@@ -17,6 +17,9 @@ use crate::words;
 /// How many paths a message names.
 const SHOWN: usize = 8;
 
+/// What a reservation without patterns covers.
+const ALL: &str = "all paths";
+
 /// Why git may not go on.
 pub(super) fn refused(scene: &Scene, refusal: &Refusal) -> Failure {
     match refusal {
@@ -48,11 +51,7 @@ fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Fail
             "{}: {} {} {} {}{}",
             shown(path),
             lease.holder.id,
-            if is_shared(&lease.mode) {
-                "reads"
-            } else {
-                "has"
-            },
+            has(lease),
             pattern(&lease.mode, path),
             words::lasts(&now, lease),
             why(lease)
@@ -60,16 +59,19 @@ fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Fail
         Problem::NotReserved => format!("{}: not reserved by you", shown(path)),
     });
     let lines = shortened(lines.collect());
-    let details = problems.iter().map(|(path, problem)| match problem {
-        Problem::Held(lease) => GuardProblemJson {
+    let details = problems.iter().map(|(path, problem)| {
+        let held = match problem {
+            Problem::Held(lease) => Some(lease),
+            Problem::NotReserved => None,
+        };
+        GuardProblemJson {
+            path: path.clone(),
             commit: None,
-            ..held(
-                path,
-                lease,
-                lease.expires.as_ref().map(|end| end.shown(&now).into()),
-            )
-        },
-        Problem::NotReserved => unreserved(path),
+            holder: held.map(|lease| lease.holder.id.to_string()),
+            pattern: held.map(|lease| pattern(&lease.mode, path)),
+            token: held.map(|lease| lease.token.0),
+            expires_at: held.and_then(|lease| Some(lease.expires.as_ref()?.shown(&now).into())),
+        }
     });
     let details = GuardRefusedJson {
         problems: details.collect(),
@@ -131,39 +133,17 @@ fn who(scene: &Scene) -> String {
     }
 }
 
-fn is_shared(mode: &Mode) -> bool {
-    mode.paths().is_some_and(tenure::files::PathSet::is_shared)
+fn has(lease: &Lease) -> &'static str {
+    match lease.mode.paths() {
+        Some(paths) if paths.is_shared() => "reads",
+        _ => "has",
+    }
 }
 
 /// The pattern of a reservation that covers a path.
 fn pattern(mode: &Mode, path: &str) -> String {
     let pattern = mode.paths().and_then(|paths| paths.covers(path));
-    pattern.map_or_else(
-        || "all paths".to_owned(),
-        |pattern| pattern.as_str().to_owned(),
-    )
-}
-
-fn held(path: &str, lease: &Lease, expires_at: Option<tenure::wire::TimeJson>) -> GuardProblemJson {
-    GuardProblemJson {
-        path: path.to_owned(),
-        commit: None,
-        holder: Some(lease.holder.id.to_string()),
-        pattern: Some(pattern(&lease.mode, path)),
-        token: Some(lease.token.0),
-        expires_at,
-    }
-}
-
-fn unreserved(path: &str) -> GuardProblemJson {
-    GuardProblemJson {
-        path: path.to_owned(),
-        commit: None,
-        holder: None,
-        pattern: None,
-        token: None,
-        expires_at: None,
-    }
+    pattern.map_or(ALL, PathPattern::as_str).to_owned()
 }
 
 /// The first lines, and how many more there are.
@@ -173,42 +153,31 @@ fn shortened(mut lines: Vec<String>) -> String {
     if more > 0 {
         lines.push(format!("and {} more", plural::count(more, "path")));
     }
-    let lines: Vec<String> = lines.into_iter().map(|line| format!("  {line}")).collect();
-    lines.join("\n")
+    format!("  {}", lines.join("\n  "))
 }
 
 /// That a commit was made against a reservation.
 pub(super) fn against(record: &Record) -> String {
     let each = record.against.iter().map(|held| {
-        let paths = held
-            .mode
-            .paths()
-            .map_or_else(|| "all paths".to_owned(), ToString::to_string);
-        format!("{} has {paths}", held.holder)
+        let paths = held.mode.paths().map(ToString::to_string);
+        format!("{} has {}", held.holder, paths.unwrap_or(ALL.to_owned()))
     });
-    let each: Vec<String> = each.collect();
+    let each = each.collect::<Vec<_>>().join("; ");
     format!(
-        "commit {} changes what other holders have reserved, which is recorded, and it can't be pushed: {}",
-        short(&record.commit),
-        each.join("; ")
+        "commit {} changes what other holders have reserved, which is recorded, and it can't be pushed: {each}",
+        short(&record.commit)
     )
 }
 
 /// That commits were made while no hook ran.
 pub(super) fn unseen(commits: &[String]) -> String {
-    let ids: Vec<&str> = commits
-        .iter()
-        .take(SHOWN)
-        .map(|commit| short(commit))
-        .collect();
-    format!(
-        "{} made without the guard, which is recorded: {}",
-        match commits.len() {
-            1 => "1 commit was".to_owned(),
-            many => format!("{many} commits were"),
-        },
-        ids.join(", ")
-    )
+    let ids = commits.iter().take(SHOWN).map(|commit| short(commit));
+    let ids = ids.collect::<Vec<_>>().join(", ");
+    let were = match commits.len() {
+        1 => "1 commit was".to_owned(),
+        many => format!("{many} commits were"),
+    };
+    format!("{were} made without the guard, which is recorded: {ids}")
 }
 
 /// Why a push is refused: `refused` is in the order of the commits, the newest first.

@@ -16,9 +16,10 @@ use crate::answer::Failure;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Gives the answer, or the one for a failure if there is none in time.
-pub(super) struct Timer(Arc<Mutex<State>>);
+pub(super) struct Timer(Arc<Mutex<HookCall>>);
 
-struct State {
+/// What the answer for a failure depends on.
+struct HookCall {
     tool: Tool,
     /// The agent's name for the event, and what it is.
     event: Option<(String, What)>,
@@ -27,23 +28,23 @@ struct State {
 
 impl Timer {
     pub(super) fn start(tool: Tool) -> Self {
-        let state = Arc::new(Mutex::new(State {
+        let call = Arc::new(Mutex::new(HookCall {
             tool,
             event: None,
             strict: false,
         }));
-        let timer = Self(Arc::clone(&state));
+        let timer = Self(Arc::clone(&call));
         // Without a thread, only the agent's own limit is left.
         let _ = std::thread::Builder::new().spawn(move || {
             std::thread::sleep(LIMIT);
-            let late = Self(state);
+            let late = Self(call);
             let reply = late.lock().failure("it got no answer within 5 seconds");
             std::process::exit(late.answer(&reply));
         });
         timer
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HookCall> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +63,7 @@ impl Timer {
 
     /// Writes the answer and returns the exit code. The second caller never gets to write.
     pub(super) fn answer(&self, reply: &Reply) -> i32 {
-        let state = self.lock();
+        let call = self.lock();
         if let Some(err) = &reply.err {
             let _ = std::io::stderr().write_all(format!("{}\n", visible(err)).as_bytes());
         }
@@ -71,7 +72,7 @@ impl Timer {
             let _ = std::io::stdout().write_all(format!("{out}\n").as_bytes());
         }
         // Until the process ends.
-        std::mem::forget(state);
+        std::mem::forget(call);
         reply.code
     }
 }
@@ -90,7 +91,7 @@ fn readable(answer: &Value) -> Value {
     }
 }
 
-impl State {
+impl HookCall {
     fn failure(&self, why: &str) -> Reply {
         let why = format!("tenure hook {}: {why}", self.tool.name());
         match &self.event {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tenure::ask::Tie;
 use tenure::protocols::ledger::{LedgerStore, NodeId};
-use tenure::store::{Key, Reap, Verdict};
+use tenure::store::{Clock, Key, Reap, Reaped, Verdict, call_deadline};
 use tenure::wire::{
     ErrorCode, MalformedClaimJson, NodeClaimJson, NodeClaimedJson, NodeClaimsJson,
     NodeRefreshedJson, NodeReleasedJson, NodesReapedJson,
 };
 use tenure::{StoreUrl, Tenure};
+use tenure_host::HostClock;
 
 use super::{folder, in_folder};
 use crate::answer::{Answer, Failure, remark};
@@ -98,15 +99,12 @@ pub(super) fn refresh(
     let ttl = ttl.unwrap_or(tenure.config().locking.task_timeout);
     let lease = renew_grant(&tenure, &grant, ttl)?;
     let now = tenure.clock().now();
-    let text = format!(
-        "Node {} is claimed {}.",
-        key.id(),
-        words::lasts(&now, &lease)
-    );
+    let (node, lasts) = (key.id(), words::lasts(&now, &lease));
+    let data = NodeRefreshedJson::new(&now, &lease);
     Ok(Answer::confirmed(
         global,
-        NodeRefreshedJson::new(&now, &lease),
-        text,
+        data,
+        format!("Node {node} is claimed {lasts}."),
     ))
 }
 
@@ -120,16 +118,13 @@ pub(super) fn release(
     let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
     let lease = release_grant(&tenure, &grant)?;
     let text = format!("Node {} is free.", key.id());
-    Ok(Answer::confirmed(
-        global,
-        NodeReleasedJson::from(&lease),
-        text,
-    ))
+    let data = NodeReleasedJson::from(&lease);
+    Ok(Answer::confirmed(global, data, text))
 }
 
 pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> {
     let store = LedgerStore::of(super::open(global, place)?);
-    let now = tenure::store::Clock::now(&tenure_host::HostClock::new());
+    let now = HostClock::new().now();
     let listed = store.claims()?;
     let (active, expired): (Vec<_>, Vec<_>) = listed
         .into_iter()
@@ -151,39 +146,37 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
             })
             .collect(),
     };
-    let mut lines = Vec::new();
-    if active.is_empty() {
-        lines.push("No node is claimed.".to_owned());
-    } else {
-        let mut table = Table::new(&[
-            "NODE",
-            "HOLDER",
-            "TOKEN",
-            "STATE",
-            "SINCE",
-            "UNTIL",
-            "REMAINING",
+    let mut table = Table::new(&[
+        "NODE",
+        "HOLDER",
+        "TOKEN",
+        "STATE",
+        "SINCE",
+        "UNTIL",
+        "REMAINING",
+    ]);
+    for claim in &active {
+        let lease = &claim.lease;
+        let state = match (&claim.verdict, &claim.file) {
+            (Verdict::Malformed, _) => "malformed".to_owned(),
+            (Verdict::Dead(evidence), _) => format!("dead: {evidence}"),
+            (_, Some(_)) => "held (file)".to_owned(),
+            _ => "held".to_owned(),
+        };
+        table.row([
+            claim.node.to_string(),
+            lease.holder.id.to_string(),
+            lease.token.to_string(),
+            state,
+            words::ago(&now, lease.acquired_at),
+            words::expiry(&now, lease),
+            words::until(&now, lease, &claim.verdict),
         ]);
-        for claim in &active {
-            let lease = &claim.lease;
-            let state = match (&claim.verdict, &claim.file) {
-                (Verdict::Malformed, _) => "malformed".to_owned(),
-                (Verdict::Dead(evidence), _) => format!("dead: {evidence}"),
-                (_, Some(_)) => "held (file)".to_owned(),
-                _ => "held".to_owned(),
-            };
-            table.row([
-                claim.node.to_string(),
-                lease.holder.id.to_string(),
-                lease.token.to_string(),
-                state,
-                words::ago(&now, lease.acquired_at),
-                words::expiry(&now, lease),
-                words::until(&now, lease, &claim.verdict),
-            ]);
-        }
-        lines.push(table.text());
     }
+    let mut lines = vec![match active.as_slice() {
+        [] => "No node is claimed.".to_owned(),
+        _ => table.text(),
+    }];
     lines.extend(malformed.iter().map(ToString::to_string));
     if !expired.is_empty() && !global.quiet {
         lines.push(format!(
@@ -197,28 +190,25 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
 
 pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answer, Failure> {
     let tenure = open(global, place)?;
-    let reaped = tenure.store().reap(
-        if dry_run { Reap::DryRun } else { Reap::Free },
-        tenure::store::call_deadline(),
-    )?;
-    let verb = if dry_run { "Would end" } else { "Ended" };
-    let mut lines: Vec<String> = reaped
-        .iter()
-        .map(|reaped| {
-            format!(
-                "{verb} the claim of {} on node {}: {}",
-                reaped.lease.holder.id,
-                reaped.lease.key.id(),
-                reaped.evidence
-            )
-        })
-        .collect();
+    let (how, verb) = if dry_run {
+        (Reap::DryRun, "Would end")
+    } else {
+        (Reap::Free, "Ended")
+    };
+    let reaped = tenure.store().reap(how, call_deadline())?;
+    let mut lines = Vec::new();
+    for Reaped {
+        lease, evidence, ..
+    } in &reaped
+    {
+        let (holder, node) = (&lease.holder.id, lease.key.id());
+        lines.push(format!(
+            "{verb} the claim of {holder} on node {node}: {evidence}"
+        ));
+    }
     if lines.is_empty() {
         lines.push("No claim has expired, and no holder is proven dead.".into());
     }
-    Ok(Answer::confirmed(
-        global,
-        NodesReapedJson::new(dry_run, &reaped),
-        lines.join("\n"),
-    ))
+    let data = NodesReapedJson::new(dry_run, &reaped);
+    Ok(Answer::confirmed(global, data, lines.join("\n")))
 }

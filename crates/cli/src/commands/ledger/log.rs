@@ -1,7 +1,7 @@
 //! `tenure ledger log`: print events, and wait for more.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +12,7 @@ use tenure::text::flat;
 use tenure::wire::{ErrorCode, LedgerEventJson};
 use tenure_host::HostClock;
 
-use crate::answer::{Answer, Failure};
+use crate::answer::{Answer, Failure, printed};
 use crate::args::Global;
 use crate::args::ledger::Log;
 use crate::exit::Exit;
@@ -84,21 +84,17 @@ pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answe
             }
         }
     }
-    for line in newest {
-        if let Some(end) = end(writeln!(out, "{line}")) {
-            return end;
-        }
-    }
-    if let Some(end) = end(out.flush()) {
+    let mut newest = newest.iter();
+    let written = newest.try_for_each(|line| writeln!(out, "{line}"));
+    if let Some(end) = end(written.and_then(|()| out.flush())) {
         return end;
     }
     if let Some(follow) = &mut follow {
         follow.skip_to(seen.saturating_add(1));
         loop {
-            let Some(event) = follow.next(Duration::from_secs(3600))? else {
-                continue;
-            };
-            if let Some(line) = line(global, ledger.dialect(), &filter, &event)
+            let event = follow.next(Duration::from_secs(3600))?;
+            if let Some(event) = event
+                && let Some(line) = line(global, ledger.dialect(), &filter, &event)
                 && let Some(end) = end(writeln!(out, "{line}").and_then(|()| out.flush()))
             {
                 return end;
@@ -108,15 +104,10 @@ pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answe
     Ok(Answer::silent(Exit::Done))
 }
 
-/// A reader that closes the pipe early is no failure.
+/// The outcome, if nothing more can be written.
 fn end(written: std::io::Result<()>) -> Option<Result<Answer, Failure>> {
-    let error = written.err()?;
-    Some(if error.kind() == ErrorKind::BrokenPipe {
-        Ok(Answer::silent(Exit::Done))
-    } else {
-        let message = format!("the output could not be written ({error})");
-        Err(Failure::new(ErrorCode::Io, message))
-    })
+    let failed = written.is_err();
+    failed.then(|| printed(written, "the output could not be written"))
 }
 
 fn line(

@@ -64,20 +64,16 @@ pub(super) fn copy(global: &Global, copy: &StoreCopy) -> Result<Answer, Failure>
         added_tasks: done.added,
         added_sections: done.sections,
     };
-    let text = if global.quiet {
-        String::new()
-    } else {
-        format!(
-            "Copied {} and {} from {} to {}.\nCompared: all {} and {} are there.",
-            plural::count(data.added_tasks, "task"),
-            plural::count(data.added_sections, "section"),
-            data.from,
-            data.to,
-            plural::count(data.tasks, "task"),
-            plural::count(data.sections, "section"),
-        )
-    };
-    Ok(Answer::new(data, text))
+    let text = format!(
+        "Copied {} and {} from {} to {}.\nCompared: all {} and {} are there.",
+        plural::count(data.added_tasks, "task"),
+        plural::count(data.added_sections, "section"),
+        data.from,
+        data.to,
+        plural::count(data.tasks, "task"),
+        plural::count(data.sections, "section"),
+    );
+    Ok(Answer::confirmed(global, data, text))
 }
 
 /// The same for a command on this store.
@@ -96,6 +92,12 @@ fn shown(url: &OsString) -> Result<String, Failure> {
 fn text<'a>(line: &'a Value, field: &str) -> &'a str {
     let value = line.get(field).and_then(Value::as_str);
     value.unwrap_or_default()
+}
+
+/// The title of a task or the name of a section.
+fn title(line: &Value) -> String {
+    let title = text(line, "title").to_owned() + text(line, "name");
+    format!("{title:?}")
 }
 
 /// What a line is about.
@@ -129,15 +131,12 @@ fn refuse_unfinished(source: &Tenure, lines: &[Value], from: &str) -> Result<(),
     let begun = lines
         .iter()
         .filter(|line| text(line, "status") == Status::InProgress.word())
-        .map(|line| format!("{:?}", text(line, "title")));
+        .map(title);
     let held = source.store().list(call_deadline())?;
     let held = held.iter().filter(|one| {
-        let is_task = matches!(one.key.kind(), KeyKind::Task(_) | KeyKind::Section(_));
-        is_task
-            && one
-                .leases
-                .iter()
-                .any(|(_, verdict)| verdict.ended().is_none())
+        let mut verdicts = one.leases.iter().map(|(_, verdict)| verdict);
+        matches!(one.key.kind(), KeyKind::Task(_) | KeyKind::Section(_))
+            && verdicts.any(|verdict| verdict.ended().is_none())
     });
     let busy: Vec<String> = begun.chain(held.map(|one| one.key.to_string())).collect();
     if busy.is_empty() {
@@ -167,12 +166,7 @@ fn refuse_conflicts(
         let name = text(line, "name");
         let same_name = names.get(&name.to_ascii_lowercase());
         match there.get(&id(line)) {
-            Some(other) if *other != line => {
-                conflicts.push(format!(
-                    "{:?}",
-                    text(other, "title").to_owned() + text(other, "name")
-                ));
-            }
+            Some(other) if *other != line => conflicts.push(title(other)),
             None if same_name.is_some() => conflicts.push(format!("{name:?} (another id)")),
             _ => {}
         }
@@ -194,11 +188,8 @@ fn verify(
     there: &BTreeMap<(&str, &str), &Value>,
     to: &str,
 ) -> Result<(), Failure> {
-    let lost = wanted
-        .iter()
-        .filter(|line| there.get(&id(line)) != Some(line))
-        .map(|line| format!("{:?}", text(line, "title").to_owned() + text(line, "name")));
-    let lost: Vec<String> = lost.collect();
+    let is_lost = |line: &&Value| there.get(&id(line)) != Some(line);
+    let lost: Vec<String> = wanted.iter().filter(is_lost).map(title).collect();
     if lost.is_empty() {
         return Ok(());
     }

@@ -16,10 +16,7 @@ pub(super) fn repair(global: &Global, what: &StoreRepair) -> Result<Answer, Fail
     };
     let text = shown(&repaired);
     if repaired.left.is_empty() {
-        return Ok(Answer::new(
-            repaired,
-            if global.quiet { String::new() } else { text },
-        ));
+        return Ok(Answer::confirmed(global, repaired, text));
     }
     let message = format!("{}: {}", repaired.store, repaired.left.join("; "));
     Err(Failure::new(ErrorCode::Io, message)

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use signal_hook::consts::SIGINT;
 use tenure::ask::{Progress, Tie};
 use tenure::store::{Key, KeyKind, Moment, call_deadline};
 use tenure::tasks::{AnyTask, Shortage, Status, Task, TaskError, TaskGuard, TaskQuery};
@@ -11,14 +10,15 @@ use tenure::text::duration;
 use tenure::wire::{BusyJson, ErrorCode, StartedTaskJson, TimeJson};
 use tenure::{Acquired, Ask, Busy, Tenure};
 
+use super::grant;
 use super::show::{describe, line};
-use super::update::undo;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
-use crate::args::tasks::{Next, WaitLimit};
+use crate::args::tasks::Next;
+use crate::commands::acquire::proof;
 use crate::context;
 use crate::signals::Signals;
-use crate::waiting::{self, WaitDisplay, WaitText, limit};
+use crate::waiting::{self, WaitText, limit};
 use crate::words;
 
 pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
@@ -38,38 +38,28 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
         }
     }
     if let Some(limit) = next.wait {
-        let limit = match limit {
-            WaitLimit::FromSettings => tenure.config().locking.wait_timeout,
-            WaitLimit::Given(limit) => limit,
-        };
-        ask = waiting::wait_for(ask, limit);
+        let usual = tenure.config().locking.wait_timeout;
+        ask = waiting::wait_for(ask, limit.unwrap_or(usual));
     }
-    let mut signals = Signals::catch()?;
-    let mut display = WaitDisplay::new(global, tenure.clock(), NextTaskWait { tenure: &tenure });
-    let (outcome, signal) = waiting::watched(&mut signals, &mut display, |cancel, observer| {
-        ask.next_watched(cancel, observer)
-    })?;
-    display.finish(matches!(outcome, Acquired::Granted(_)));
-    match outcome {
-        Acquired::Granted(task_guard) if signal.is_some() => {
-            task_guard.finish(&tenure::tasks::Change::GiveBack)?;
-            let signal = signal.unwrap_or(SIGINT);
-            Err(waiting::interrupted(
-                "a task",
-                &display,
-                signal,
-                "released it again",
-            ))
-        }
-        Acquired::Granted(task_guard) => Ok(taken(global, &tenure, task_guard)),
-        Acquired::Busy(busy) => Err(none(global, &tenure, &busy)?),
-        Acquired::Deadlock(cycle) => Err(waiting::deadlock("a task", &cycle)),
-        Acquired::Cancelled => {
-            let signal = signal.unwrap_or(SIGINT);
-            let place = waiting::place_after(global, &tenure, signal);
-            Err(waiting::interrupted("a task", &display, signal, &place))
-        }
-    }
+    let task_guard = wait(global, &tenure, &mut Signals::catch()?, &ask)??;
+    Ok(taken(global, &tenure, task_guard))
+}
+
+/// Waits for any task. Every outcome but a grant becomes the inner failure.
+pub(super) fn wait(
+    global: &Global,
+    tenure: &Tenure,
+    signals: &mut Signals,
+    ask: &Ask<'_, AnyTask>,
+) -> Result<Result<TaskGuard, Failure>, Failure> {
+    grant::wait(
+        global,
+        tenure,
+        signals,
+        ("a task", NextTaskWait { tenure }),
+        |cancel, observer| ask.next_watched(cancel, observer),
+        |busy| none(global, tenure, busy),
+    )
 }
 
 /// The task that the runner works on already, the most urgent of several, under a lease that lasts anew.
@@ -107,13 +97,10 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
         let mut lines = describe(&now, task);
         lines.push(line("Token", &lease.token.to_string()));
         lines.push(line("Expires", &words::expiry(&now, lease)));
-        let who = match &global.holder {
-            Some(name) => format!("--as {}", words::quoted(name)),
-            None => format!("--token {}", lease.token),
-        };
         let rest = format!(
-            "{} {who}{}",
+            "{} {}{}",
             words::short(&task.id),
+            proof(global, lease),
             words::in_store(global.store.as_deref())
         );
         let longest = "release".len();
@@ -131,42 +118,38 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
         }
         lines.join("\n")
     };
-    let undo = undo(tenure, &task_guard);
+    let undo = grant::undo(tenure, &task_guard);
     task_guard.leave_standing();
     Answer::new(data, text).or_undo(undo)
 }
 
 /// Why no task was started.
-pub(super) fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failure> {
-    let held = busy.lease();
+fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failure> {
     let me = context::caller(global)?;
     let now = tenure.clock().now();
-    Ok(match busy.shortage {
-        Some(Shortage::NothingLeft) | None => Failure::new(
+    let (code, message) = match busy.shortage {
+        Some(Shortage::NothingLeft) | None => (
             ErrorCode::NoTaskLeft,
-            "no task is left: add one with tenure tasks add",
+            "no task is left: add one with tenure tasks add".to_owned(),
         ),
-        Some(Shortage::Blocked) => Failure::new(
-            ErrorCode::TasksBlocked,
-            format!(
-                "no task is ready: the tasks that are left wait for tasks that no runner works on{}",
-                blocked_example(tenure)?
-            ),
-        ),
-        Some(Shortage::LeftToOthers) => Failure::new(
+        Some(Shortage::Blocked) => {
+            let example = blocked_example(tenure)?;
+            let message = format!(
+                "no task is ready: the tasks that are left wait for tasks that no runner works on{example}"
+            );
+            (ErrorCode::TasksBlocked, message)
+        }
+        Some(Shortage::LeftToOthers) => (
             ErrorCode::TasksLeft,
-            "no other task is ready: the tasks that are left were put back or taken away, so this runner leaves them to others",
+            "no other task is ready: the tasks that are left were put back or taken away, so this runner leaves them to others".to_owned(),
         ),
-        Some(Shortage::Later { at }) => Failure::new(
-            ErrorCode::TasksLater,
-            format!(
-                "no task is ready yet: a failed one is retried at {}",
-                words::time(at)
-            ),
-        )
-        .details(json!({ "notBefore": TimeJson(at) })),
+        Some(Shortage::Later { at }) => {
+            let message = format!("no task is ready yet: a failed one is retried at {}", words::time(at));
+            let details = json!({ "notBefore": TimeJson(at) });
+            return Ok(Failure::new(ErrorCode::TasksLater, message).details(details));
+        }
         Some(Shortage::Locked) => {
-            let message = match held {
+            let message = match busy.lease() {
                 None => "every ready task is about to be granted to a waiting runner".to_owned(),
                 Some((lease, _)) if lease.holder.id == me => format!(
                     "no other task is ready: you already hold {}, {}",
@@ -180,17 +163,16 @@ pub(super) fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Fail
                     words::lasts(&now, lease)
                 ),
             };
-            let message = match busy.position {
-                Some(_) => format!(
-                    "the wait timed out: {message}\n  to wait longer: --wait 2h; to look: tenure locks list"
-                ),
-                None => {
-                    format!("{message}\n  to wait for one: --wait 10m; to look: tenure locks list")
-                }
+            let (timed_out, what) = match busy.position {
+                Some(_) => ("the wait timed out: ", "to wait longer: --wait 2h"),
+                None => ("", "to wait for one: --wait 10m"),
             };
-            Failure::new(ErrorCode::TasksLocked, message).details(BusyJson::new(&now, busy))
+            let message = format!("{timed_out}{message}\n  {what}; to look: tenure locks list");
+            let details = BusyJson::new(&now, busy);
+            return Ok(Failure::new(ErrorCode::TasksLocked, message).details(details));
         }
-    })
+    };
+    Ok(Failure::new(code, message))
 }
 
 /// The title of a task or the name of a section.
@@ -241,8 +223,8 @@ fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
 }
 
 /// Waiting for any task.
-pub(super) struct NextTaskWait<'a> {
-    pub(super) tenure: &'a Tenure,
+struct NextTaskWait<'a> {
+    tenure: &'a Tenure,
 }
 
 impl NextTaskWait<'_> {
@@ -263,11 +245,8 @@ impl NextTaskWait<'_> {
             }
             Some(Shortage::Locked) => match progress.busy.lease() {
                 Some((lease, _)) => {
-                    format!(
-                        "{} is held by {}",
-                        named(self.tenure, &lease.key),
-                        lease.holder
-                    )
+                    let what = named(self.tenure, &lease.key);
+                    format!("{what} is held by {}", lease.holder)
                 }
                 None => "other runners are first in the queue".to_owned(),
             },

@@ -30,11 +30,13 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
     }
     let mut lines = describe(&now, &task);
     for (name, others) in [("Waits for", &before), ("Blocks", &dependents)] {
-        for (index, other) in others.iter().enumerate() {
-            let name = if index == 0 { name } else { "" };
-            let (title, status) = (flat(&other.title), other.status);
-            lines.push(line(name, &format!("\"{title}\" ({status})")));
-        }
+        lines.extend(listed(
+            name,
+            others.iter().map(|other| {
+                let (title, status) = (flat(&other.title), other.status);
+                format!("\"{title}\" ({status})")
+            }),
+        ));
     }
     for (lease, verdict) in snapshot.iter().flat_map(|snapshot| &snapshot.leases) {
         lines.push(line("Locked by", &words::held(&now, lease)));
@@ -43,10 +45,7 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
         lines.push(line("Token", &lease.token.to_string()));
     }
     let past = tasks.task_history(&task.id, call_deadline())?;
-    for (index, past) in past.iter().take(PAST).enumerate() {
-        let name = if index == 0 { "History" } else { "" };
-        lines.push(line(name, &was(past)));
-    }
+    lines.extend(listed("History", past.iter().take(PAST).map(was)));
     if past.len() > PAST {
         let more = format!("({} more; --json shows all)", past.len() - PAST);
         lines.push(line("", &more));
@@ -69,6 +68,17 @@ pub(super) fn line(name: &str, value: &str) -> String {
     format!("{:<13}{value}", format!("{name}:"))
 }
 
+/// A line for each value, of which the first one has the name.
+fn listed(
+    name: &str,
+    values: impl Iterator<Item = impl AsRef<str>>,
+) -> impl Iterator<Item = String> {
+    let names = std::iter::once(name).chain(std::iter::repeat(""));
+    names
+        .zip(values)
+        .map(|(name, value)| line(name, value.as_ref()))
+}
+
 /// A task for people.
 pub(super) fn describe(now: &Moment, task: &Task) -> Vec<String> {
     let mut lines = vec![
@@ -81,38 +91,25 @@ pub(super) fn describe(now: &Moment, task: &Task) -> Vec<String> {
         lines.push(line("Section", &flat(&section.name)));
     }
     if let Some(description) = &task.description {
-        for (index, text) in description.lines().enumerate() {
-            lines.push(line(if index == 0 { "Description" } else { "" }, text));
-        }
+        lines.extend(listed("Description", description.lines()));
     }
-    lines.push(line(
-        "Added",
-        &format!(
-            "{} ({})",
-            words::time(task.created_at),
-            words::ago(now, task.created_at)
-        ),
-    ));
+    let (at, ago) = (
+        words::time(task.created_at),
+        words::ago(now, task.created_at),
+    );
+    lines.push(line("Added", &format!("{at} ({ago})")));
     if let Some(runner) = &task.runner {
         lines.push(line("Holder", runner.as_str()));
     }
     if task.attempts > 0 {
-        lines.push(line(
-            "Failed",
-            &match task.attempts {
-                1 => "once".to_owned(),
-                count => format!("{count} times"),
-            },
-        ));
+        let times = match task.attempts {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        lines.push(line("Failed", &times));
     }
-    for (index, text) in task
-        .last_error
-        .iter()
-        .flat_map(|text| text.lines())
-        .enumerate()
-    {
-        lines.push(line(if index == 0 { "Last error" } else { "" }, text));
-    }
+    let error = task.last_error.as_deref().unwrap_or_default();
+    lines.extend(listed("Last error", error.lines()));
     if let Some(at) = task.not_before.filter(|at| *at > now.wall) {
         lines.push(line("Retried at", &words::time(at)));
     }

@@ -3,22 +3,21 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use signal_hook::consts::SIGINT;
 use tenure::ask::{Progress, Tie};
 use tenure::store::{KeyKind, Lease, Moment, Reason, Token, call_deadline};
 use tenure::tasks::{Change, Edit, Proof, Status, Task, TaskGuard};
 use tenure::text::{duration, flat};
 use tenure::wire::{BusyJson, ChangedTaskJson, ErrorCode, StartedTaskJson, TaskJson};
-use tenure::{Acquired, Busy, Tenure};
+use tenure::{Busy, Tenure};
 
-use super::{ids, section_to_change, to_change};
+use super::{grant, ids, section_to_change, to_change};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::args::tasks::{Held, Update};
+use crate::args::tasks::{HeldTask, Update};
 use crate::commands::renew::renew_key;
 use crate::context;
 use crate::signals::Signals;
-use crate::waiting::{self, RELEASED, WaitDisplay, WaitText, limit, locked, situation};
+use crate::waiting::{self, RELEASED, WaitText, limit, locked, situation};
 use crate::words;
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
@@ -33,12 +32,12 @@ pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure
         None if edit.is_empty() => usage(
             "nothing to change: give --status, --title, --description, --section, --priority or --depends-on",
         ),
-        None => Ok(edited(
-            global,
-            &tenure
-                .tasks()?
-                .edit_task(&task.id, &edit, call_deadline())?,
-        )),
+        None => {
+            let tasks = tenure.tasks()?;
+            let task = tasks.edit_task(&task.id, &edit, call_deadline())?;
+            let text = format!("Task {} updated.", words::title(&task));
+            Ok(Answer::confirmed(global, TaskJson::from(&task), text))
+        }
         Some(Status::InProgress) if edit.is_empty() => start(global, &tenure, &task, update),
         Some(Status::InProgress) => usage(
             "--status in_progress takes no other changes: make them with another command, before or after",
@@ -63,15 +62,6 @@ fn edit(global: &Global, tenure: &Tenure, update: &Update) -> Result<Edit, Failu
     })
 }
 
-fn edited(global: &Global, task: &Task) -> Answer {
-    let text = if global.quiet {
-        String::new()
-    } else {
-        format!("Task {} updated.", words::title(task))
-    };
-    Answer::new(TaskJson::from(task), text)
-}
-
 /// The token of the lease that this command runs under, if it is a lease of this task.
 fn own_token(task: &Task) -> Option<Token> {
     let id = std::env::var("TENURE_TASK_ID").ok()?;
@@ -79,18 +69,10 @@ fn own_token(task: &Task) -> Option<Token> {
     (id == task.id).then_some(Token(token))
 }
 
-/// How the caller proves that it holds the task.
-fn proof(global: &Global, task: &Task, update: &Update) -> Result<Proof, Failure> {
-    if let Some(token) = update.token.map(Token).or_else(|| own_token(task)) {
-        return Ok(Proof::Token(token));
-    }
-    Ok(Proof::Name(context::caller(global)?))
-}
-
 /// Extends the leases of a task and its section.
 pub(crate) fn renew(
     global: &Global,
-    held: &Held,
+    held: &HeldTask,
     ttl: Option<Duration>,
 ) -> Result<Answer, Failure> {
     let tenure = context::open_existing(global)?;
@@ -114,7 +96,10 @@ fn finish(
         },
         None => Change::To(status),
     };
-    let proof = proof(global, task, update)?;
+    let proof = match update.token.map(Token).or_else(|| own_token(task)) {
+        Some(token) => Proof::Token(token),
+        None => Proof::Name(context::caller(global)?),
+    };
     let changed = tasks.change(&task.id, &proof, &change, edit, call_deadline());
     let changed = changed.map_err(|error| {
         let failure = Failure::from(error);
@@ -128,17 +113,10 @@ fn finish(
             _ => failure,
         }
     })?;
-    let text = if global.quiet {
-        String::new()
-    } else {
-        let task = &changed.task;
-        format!(
-            "Task {} status updated to {}.",
-            words::title(task),
-            task.status
-        )
-    };
-    Ok(Answer::new(ChangedTaskJson::from(&changed), text))
+    let (title, status) = (words::title(&changed.task), changed.task.status);
+    let text = format!("Task {title} status updated to {status}.");
+    let data = ChangedTaskJson::from(&changed);
+    Ok(Answer::confirmed(global, data, text))
 }
 
 fn start(
@@ -149,113 +127,60 @@ fn start(
 ) -> Result<Answer, Failure> {
     if own_token(task) == Some(task.token) && task.status == Status::InProgress {
         // tenure started this command for this task.
-        return Ok(started_text(global, task, TaskJson::from(task)));
+        return Ok(in_progress(global, task, TaskJson::from(task)));
     }
-    let ask = waiting::with_name(global, tenure, tenure.ask_for_task()?)?
+    let mut ask = waiting::with_name(global, tenure, tenure.ask_for_task()?)?
         .tied_to(update.pid.map_or(Tie::Nothing, Tie::Process))
         .priority(task.priority);
-    let ask = match &global.holder {
-        Some(_) => ask,
+    if global.holder.is_none() {
         // No other shell has this name, so it may resume its queue position.
-        None => ask.named(context::caller(global)?.as_str())?,
-    };
+        ask = ask.named(context::caller(global)?.as_str())?;
+    }
     // A caller that asks for a finished task wants to begin it again; any other wants it only if it is
     // not finished meanwhile.
-    let ask = if task.status.is_finished() {
-        ask
-    } else {
-        ask.unless_done()
-    };
+    if !task.status.is_finished() {
+        ask = ask.unless_done();
+    }
     let ask = waiting::with_patience(tenure, ask, &update.waits);
     let mut signals = Signals::catch()?;
-    let mut display = WaitDisplay::new(global, tenure.clock(), TaskWait { tenure, task });
-    let (outcome, signal) = waiting::watched(&mut signals, &mut display, |cancel, observer| {
-        ask.start_watched(&task.id, cancel, observer)
-    })?;
-    display.finish(matches!(outcome, Acquired::Granted(_)) && signal.is_none());
     let what = format!("task {}", words::title(task));
-    match outcome {
-        Acquired::Granted(task_guard) if signal.is_some() => {
-            let signal = signal.unwrap_or(SIGINT);
-            put_back(task_guard)?;
-            Err(waiting::interrupted(
-                &what,
-                &display,
-                signal,
-                "released it again",
-            ))
-        }
-        Acquired::Granted(task_guard) => {
-            if task_guard.was() != task.status && !task_guard.was().is_open() {
-                let note = format!(
-                    "it was set to {} while this command waited",
-                    task_guard.was()
-                );
-                remark(global, &note);
-            }
-            Ok(started_answer(global, tenure, task_guard))
-        }
-        Acquired::Busy(busy) => Err(missed(global, tenure, task, &busy)),
-        Acquired::Deadlock(cycle) => Err(waiting::deadlock(&what, &cycle)),
-        Acquired::Cancelled => {
-            let signal = signal.unwrap_or(SIGINT);
-            let place = waiting::place_after(global, tenure, signal);
-            Err(waiting::interrupted(&what, &display, signal, &place))
-        }
+    let text = TaskWait { tenure, task };
+    let granted = grant::wait(
+        global,
+        tenure,
+        &mut signals,
+        (&what, text),
+        |cancel, observer| ask.start_watched(&task.id, cancel, observer),
+        |busy| Ok(missed(global, tenure, task, busy)),
+    );
+    let task_guard = granted??;
+    let was = task_guard.was();
+    if was != task.status && !was.is_open() {
+        remark(
+            global,
+            &format!("it was set to {was} while this command waited"),
+        );
     }
+    Ok(started(global, tenure, task_guard))
 }
 
-/// Sets a task back to the status that it had before it was started.
-fn put_back(task_guard: TaskGuard) -> Result<(), Failure> {
-    let change = put_back_to(task_guard.was());
-    task_guard.finish(&change)?;
-    Ok(())
-}
-
-fn put_back_to(was: Status) -> Change {
-    match was {
-        Status::Pending | Status::InProgress => Change::GiveBack,
-        other => Change::To(other),
-    }
-}
-
-fn started_answer(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
+fn started(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let now = tenure.clock().now();
+    let (task, was) = (task_guard.task(), task_guard.was());
     let (lease, reason) = (task_guard.lease(), task_guard.reason());
-    let data = StartedTaskJson::new(&now, task_guard.task(), task_guard.was(), lease, reason);
-    let task = task_guard.task().clone();
-    let undo = undo(tenure, &task_guard);
+    let data = StartedTaskJson::new(&now, task, was, lease, reason);
+    let answer = in_progress(global, task, data);
+    let undo = grant::undo(tenure, &task_guard);
     task_guard.leave_standing();
-    let answer = started_text(global, &task, data);
     if reason == Some(Reason::AlreadyOwned) {
         return answer;
     }
     answer.or_undo(undo)
 }
 
-/// Undoes the start of a task. For an answer that cannot be written: the caller would not know that it
-/// holds the task.
-pub(super) fn undo(tenure: &Tenure, task_guard: &TaskGuard) -> impl FnOnce() + use<> {
-    let (id, proof) = (
-        task_guard.task().id.clone(),
-        Proof::Token(task_guard.token()),
-    );
-    let change = put_back_to(task_guard.was());
-    let tasks = tenure.tasks().ok().cloned();
-    move || {
-        if let Some(tasks) = tasks {
-            let _ = tasks.change(&id, &proof, &change, &Edit::default(), call_deadline());
-        }
-    }
-}
-
-fn started_text(global: &Global, task: &Task, data: impl Serialize) -> Answer {
-    let text = if global.quiet {
-        String::new()
-    } else {
-        format!("Task {} status updated to in_progress.", words::title(task))
-    };
-    Answer::new(data, text)
+fn in_progress(global: &Global, task: &Task, data: impl Serialize) -> Answer {
+    let text = format!("Task {} status updated to in_progress.", words::title(task));
+    Answer::confirmed(global, data, text)
 }
 
 /// A task that could not be started, in the words of the protocol.

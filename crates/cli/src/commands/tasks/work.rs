@@ -15,10 +15,10 @@ use tenure::guard::Loss;
 use tenure::store::{Event, EventKind, HistoryQuery, Holder, Lease, Token, call_deadline};
 use tenure::tasks::{AnyTask, Change, Changed, Status, Task, TaskError, TaskGuard};
 use tenure::wire::{ErrorCode, TaskEndedJson, TaskInputJson, WorkJson};
-use tenure::{Acquired, Ask, Tenure};
+use tenure::{Ask, Tenure};
 use tenure_host::Tied;
 
-use super::next::{NextTaskWait, none};
+use super::next;
 use crate::answer::{Answer, Failure, complain, remark};
 use crate::args::Global;
 use crate::args::tasks::Work;
@@ -30,7 +30,7 @@ use crate::signals::Signals;
 use crate::stderr::StderrTee;
 use crate::supervise::{Ended, Supervised, supervise};
 use crate::terminal::Terminal;
-use crate::waiting::{self, WaitDisplay};
+use crate::waiting;
 use crate::words;
 
 pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
@@ -46,38 +46,21 @@ pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
         program,
         tenure: &tenure,
         signals: Signals::catch()?,
-        summary: Summary::default(),
+        summary: WorkJson::default(),
     };
     let ended = runner.work();
     runner.release_sections();
     ended
 }
 
-/// How the tasks ended.
-#[derive(Debug, Default)]
-struct Summary {
-    completed: u64,
-    other: u64,
-    retried: u64,
-    failed: Vec<(Task, String)>,
-    lost: Vec<(Task, String)>,
-}
-
 /// What the runner does after a task.
 enum AfterTask {
     /// Starts the next one.
     Continue,
-    /// Starts the next one, and does not start this one again: it was taken over, or put back.
-    Exclude,
+    /// Starts the next one, and not the one with this id again: it was taken over, or put back.
+    Exclude(String),
     /// Ends.
     Stop(Failure),
-}
-
-/// What the request for a task led to.
-enum NextTask {
-    Started(Box<TaskGuard>),
-    None(Failure),
-    Interrupted(Failure),
 }
 
 struct Runner<'a> {
@@ -88,28 +71,26 @@ struct Runner<'a> {
     program: Program<'a>,
     tenure: &'a Tenure,
     signals: Signals,
-    summary: Summary,
+    /// How the tasks ended.
+    summary: WorkJson,
 }
 
 impl<'a> Runner<'a> {
     fn work(&mut self) -> Result<Answer, Failure> {
         let mut ask = self.ask()?;
         loop {
-            let task_guard = match self.next(&ask)? {
-                NextTask::Started(task_guard) => task_guard,
-                NextTask::None(failure) => return self.end(failure),
-                NextTask::Interrupted(failure) => {
-                    self.print_summary();
-                    return Err(failure.details(self.summary_json(None)));
-                }
+            let next = next::wait(self.global, self.tenure, &mut self.signals, &ask)?;
+            let after = match next {
+                Ok(task_guard) => self.run(task_guard)?,
+                Err(failure) if failure.code == ErrorCode::Interrupted => AfterTask::Stop(failure),
+                Err(none) => return self.end(none),
             };
-            let id = task_guard.task().id.clone();
-            match self.run(*task_guard)? {
+            match after {
                 AfterTask::Continue => {}
-                AfterTask::Exclude => ask = ask.leave_to_others(&id),
+                AfterTask::Exclude(id) => ask = ask.leave_to_others(&id),
                 AfterTask::Stop(failure) => {
                     self.print_summary();
-                    return Err(failure.details(self.summary_json(None)));
+                    return Err(failure.details(&self.summary));
                 }
             }
         }
@@ -140,36 +121,6 @@ impl<'a> Runner<'a> {
         // Without --wait it does not wait for tasks that nobody has added yet.
         let idle = self.work.wait.unwrap_or_default();
         Ok(waiting::wait_for(ask, limit).until_none_left_for(idle))
-    }
-
-    fn next(&mut self, ask: &Ask<'_, AnyTask>) -> Result<NextTask, Failure> {
-        let story = NextTaskWait {
-            tenure: self.tenure,
-        };
-        let mut display = WaitDisplay::new(self.global, self.tenure.clock(), story);
-        let (outcome, signal) =
-            waiting::watched(&mut self.signals, &mut display, |cancel, observer| {
-                ask.next_watched(cancel, observer)
-            })?;
-        display.finish(matches!(outcome, Acquired::Granted(_)));
-        let stop = |signal: Option<i32>, then: &str| {
-            let signal = signal.unwrap_or(SIGINT);
-            NextTask::Interrupted(waiting::interrupted("a task", &display, signal, then))
-        };
-        Ok(match outcome {
-            Acquired::Granted(task_guard) if signal.is_some() => {
-                task_guard.finish(&Change::GiveBack)?;
-                stop(signal, "released it again")
-            }
-            Acquired::Granted(task_guard) => NextTask::Started(Box::new(task_guard)),
-            Acquired::Busy(busy) => NextTask::None(none(self.global, self.tenure, &busy)?),
-            Acquired::Deadlock(cycle) => NextTask::None(waiting::deadlock("a task", &cycle)),
-            Acquired::Cancelled => {
-                let place =
-                    waiting::place_after(self.global, self.tenure, signal.unwrap_or(SIGINT));
-                stop(signal, &place)
-            }
-        })
     }
 
     /// Runs the command for one task.
@@ -216,7 +167,7 @@ impl<'a> Runner<'a> {
                 let given_back = task_guard.finish(&Change::GiveBack);
                 let stopped = "its command was not started";
                 self.record_loss(given_back, &lease, loss.as_deref(), stopped)?;
-                return Ok(AfterTask::Exclude);
+                return Ok(AfterTask::Exclude(task.id));
             }
             Err(error) => {
                 let failure = self.program.not_started(error);
@@ -291,7 +242,7 @@ impl<'a> Runner<'a> {
             // The command itself put the task back, and would do so again.
             task_guard.leave_standing();
             self.record(&now, &Change::GiveBack, &error);
-            after = AfterTask::Exclude;
+            after = AfterTask::Exclude(task.id.clone());
         } else if let Some(changed) = task_guard.ended_by_token()? {
             task_guard.leave_standing();
             self.record(&changed, &Change::To(changed.status), &error);
@@ -307,7 +258,7 @@ impl<'a> Runner<'a> {
                 Ok(Changed { task, .. }) if !ended.lost => self.record(&task, &change, &error),
                 finished => {
                     self.record_loss(finished, &lease, loss.as_deref(), stopped)?;
-                    after = AfterTask::Exclude;
+                    after = AfterTask::Exclude(task.id.clone());
                 }
             }
         }
@@ -353,7 +304,7 @@ impl<'a> Runner<'a> {
             Change::To(Status::Failed) | Change::Failed { .. } => {
                 let error = task.last_error.as_deref().unwrap_or(error).to_owned();
                 let words = format!("failed: {error}");
-                self.summary.failed.push((task.clone(), error));
+                self.summary.failed.push(ended(task, error));
                 words
             }
             Change::Retry { .. } => {
@@ -400,27 +351,8 @@ impl<'a> Runner<'a> {
                 words::title(&task)
             ));
         }
-        self.summary.lost.push((task, why));
+        self.summary.lost.push(ended(&task, why));
         Ok(())
-    }
-
-    fn summary_json(&self, ended: Option<ErrorCode>) -> WorkJson {
-        let list = |tasks: &[(Task, String)]| {
-            let items = tasks.iter().map(|(task, why)| TaskEndedJson {
-                id: task.id.clone(),
-                title: task.title.clone(),
-                error: why.clone(),
-            });
-            items.collect()
-        };
-        WorkJson {
-            completed: self.summary.completed,
-            failed: list(&self.summary.failed),
-            lost: list(&self.summary.lost),
-            retried: self.summary.retried,
-            other: self.summary.other,
-            ended,
-        }
     }
 
     fn print_summary(&self) {
@@ -441,9 +373,10 @@ impl<'a> Runner<'a> {
     }
 
     /// Reports the end: no task is left, or none of those that are left can be started.
-    fn end(&self, none: Failure) -> Result<Answer, Failure> {
+    fn end(&mut self, none: Failure) -> Result<Answer, Failure> {
         self.print_summary();
-        let data = self.summary_json(Some(none.code));
+        self.summary.ended = Some(none.code);
+        let data = &self.summary;
         let (code, what) = if !self.summary.failed.is_empty() {
             (ErrorCode::TasksFailed, "some tasks were not completed:")
         } else if !self.summary.lost.is_empty() {
@@ -456,10 +389,20 @@ impl<'a> Runner<'a> {
         if none.code != ErrorCode::NoTaskLeft {
             remark(self.global, none.message());
         }
-        let problems = self.summary.failed.iter().chain(&self.summary.lost);
-        let problems = problems.map(|(task, why)| format!("\n  {}: {why}", words::title(task)));
+        let problems = data.failed.iter().chain(&data.lost).map(|task| {
+            let title = words::titled(&task.id, &task.title);
+            format!("\n  {title}: {}", task.error)
+        });
         let message = format!("{what}{}", problems.collect::<String>());
         Err(Failure::new(code, message).details(data))
+    }
+}
+
+fn ended(task: &Task, error: String) -> TaskEndedJson {
+    TaskEndedJson {
+        id: task.id.clone(),
+        title: task.title.clone(),
+        error,
     }
 }
 
