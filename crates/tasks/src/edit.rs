@@ -6,13 +6,13 @@ use tenure_core::holder::HolderId;
 use tenure_core::lease::Token;
 use tenure_core::mode::Mode;
 
-use super::flow::{existing, may_move, ring_all_seekers, ring_waiters, vacate, wake_seekers};
+use super::flow::{self, existing, may_move, ring_all_seekers, ring_waiters, vacate, wake_seekers};
 use super::lines::check_name;
 use super::sections::may_delete;
 use super::step::{section_key, task_key};
 use super::{
-    DeletedSection, DeletedTask, Edit, NewTask, Section, Status, Task, TaskError, TaskStep,
-    check_description, check_id, check_title,
+    Change, Changed, DeletedSection, DeletedTask, Edit, NewTask, Proof, Section, Status, Task,
+    TaskError, TaskStep, check_description, check_id, check_title,
 };
 
 /// What these verbs need of a step.
@@ -138,6 +138,21 @@ pub fn add_task_once<S: EditStep>(
         Some(task) => Ok((task, false)),
         None => Ok((add_task(step, id, new)?, true)),
     }
+}
+
+/// Ends work on a task, or sets its status by hand, and changes its fields.
+pub fn change_task<S: EditStep>(
+    step: &mut S,
+    id: &str,
+    proof: &Proof,
+    change: &Change,
+    edit: &Edit,
+) -> Result<Changed, S::Error> {
+    let mut changed = flow::change(step, id, proof, change)?;
+    if !edit.is_empty() {
+        changed.task = edit_task(step, id, edit)?;
+    }
+    Ok(changed)
 }
 
 /// Changes the fields of a task, but not its status.

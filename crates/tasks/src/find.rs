@@ -4,7 +4,7 @@
 //! 2. A title in another case of letters, and a prefix of an id, are accepted only where no deleted task could have
 //!    been meant. A command that is repeated after a deletion therefore never reaches another task.
 
-use super::{Task, TaskError};
+use super::{Section, Task, TaskError};
 
 /// How many candidates an ambiguous name lists at most.
 pub const CANDIDATES: usize = 20;
@@ -68,6 +68,29 @@ pub fn find_task<N: TaskNames>(names: &mut N, given: &str) -> Result<Task, N::Er
         return Err(TaskError::Deleted { given, id, title }.into());
     }
     Ok(found.ok_or_else(|| TaskError::NoTask(given.to_owned()))?)
+}
+
+/// The section, of all these, that a caller means by an id, a name, or a unique prefix of an id.
+pub fn find_section(sections: &[Section], given: &str) -> Result<Section, TaskError> {
+    let id = given.strip_prefix("section:").unwrap_or(given);
+    let begins = |section: &Section| id.len() >= SHORTEST_PREFIX && section.id.starts_with(id);
+    let means: [&dyn Fn(&Section) -> bool; 3] = [
+        &|section| section.id == id,
+        &|section| section.name.eq_ignore_ascii_case(given),
+        &begins,
+    ];
+    for means in means {
+        let found = sections.iter().filter(|section| means(section));
+        let found = found.take(CANDIDATES).cloned().collect();
+        let found = only(found, |section: &Section| section.name == given);
+        if let Some(section) = found.map_err(|candidates| TaskError::AmbiguousSection {
+            given: given.to_owned(),
+            candidates,
+        })? {
+            return Ok(section);
+        }
+    }
+    Err(TaskError::NoSection(given.to_owned()))
 }
 
 /// Whether a task was found by a part of its id.

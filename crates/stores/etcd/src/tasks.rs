@@ -35,7 +35,7 @@ use std::time::Instant;
 use tenure_core::engine::EngineStore;
 use tenure_core::{Acquired, ErrorKind, Holder, HolderId, Lease, StoreError, Token};
 use tenure_tasks::edit::{
-    add_section, add_task, add_task_once, delete_section, delete_tasks, edit_task,
+    add_section, add_task, add_task_once, change_task, delete_section, delete_tasks, edit_task,
 };
 use tenure_tasks::find::find_task;
 use tenure_tasks::flow::{self, was_ended_by};
@@ -166,13 +166,7 @@ impl TaskStore for EtcdStore {
         edit: &Edit,
         by: Instant,
     ) -> Result<Changed, TaskError> {
-        let changed = self.change_tasks(by, |step| {
-            let mut changed = flow::change(step, id, proof, change)?;
-            if !edit.is_empty() {
-                changed.task = edit_task(step, id, edit)?;
-            }
-            Ok(changed)
-        })?;
+        let changed = self.change_tasks(by, |step| change_task(step, id, proof, change, edit))?;
         self.sweep_in_passing(by);
         Ok(changed)
     }

@@ -1,9 +1,11 @@
 //! Opening the database: pragmas, waiting for other writers, and the files that are refused.
 
+use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -28,7 +30,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Held shared while a store is opened for writing, and exclusively while a verb of a read-only store
 /// looks; see [`crate::read_only`]. It comes before every other lock.
-pub(crate) static OPENING: RwLock<()> = RwLock::new(());
+static OPENING: RwLock<()> = RwLock::new(());
+
+/// No verb of a read-only store looks until this is dropped.
+pub(crate) fn opening() -> RwLockReadGuard<'static, ()> {
+    OPENING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// No store of this process is opened for writing until this is dropped.
+pub(crate) fn keep_others_from_opening() -> RwLockWriteGuard<'static, ()> {
+    OPENING.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Opens the database, making it if it is not there, and returns its real path: processes that open
 /// it by a link must use the same log and liveness folder. `also` adds to SQLite's open flags.
@@ -61,7 +73,7 @@ pub(crate) fn open(
         db.execute_batch("PRAGMA synchronous = NORMAL")?;
         Ok(db)
     };
-    let _no_read_only_verb = OPENING.read().unwrap_or_else(PoisonError::into_inner);
+    let _no_read_only_verb = opening();
     let mut db = open().map_err(|error| explain(path, error))?;
     if let Err(error) = schema::prepare(&real, &mut db, boot, purpose) {
         leave_no_log(&db, &real);
@@ -73,11 +85,35 @@ pub(crate) fn open(
     Ok((db, real))
 }
 
+/// Opens a database that is there, and leaves its log as it is when it is closed.
+pub(crate) fn open_existing(real: &Path, patience: Duration) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let db = Connection::open_with_flags(real, flags)?;
+    db.busy_timeout(patience)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(db)
+}
+
 /// A file of SQLite's beside the database.
 pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut file = path.as_os_str().to_owned();
     file.push(end);
     file.into()
+}
+
+/// The path as a URI, with these parameters of SQLite's.
+pub(crate) fn uri(path: &Path, parameters: &str) -> String {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._".contains(byte) {
+            uri.push(char::from(*byte));
+        } else {
+            let _ = write!(uri, "%{byte:02X}");
+        }
+    }
+    uri + "?" + parameters
 }
 
 /// The real path of a database, which need not exist: processes that open it by a link must agree on one.
@@ -177,24 +213,15 @@ fn lock_folder_of(path: &Path) -> Result<Option<File>, StoreError> {
             Ok(()) => return Ok(Some(folder)),
             Err(TryLockError::WouldBlock) if !limit.has_passed() => std::thread::sleep(PAUSE),
             Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::new(
-                    ErrorKind::Contended,
-                    format!(
-                        "another process locked the folder {} for over {} s",
-                        parent.display(),
-                        PATIENCE.as_secs()
-                    ),
-                )
-                .fix(
+                let (folder, limit) = (parent.display(), PATIENCE.as_secs());
+                let what = format!("another process locked the folder {folder} for over {limit} s");
+                return Err(StoreError::new(ErrorKind::Contended, what).fix(
                     "see who has it open (fuser or lsof tell) and try again; nothing was changed",
                 ));
             }
             Err(TryLockError::Error(error)) => {
-                return Err(StoreError::new(
-                    ErrorKind::Io,
-                    format!("the folder {} can't be locked", parent.display()),
-                )
-                .because(error));
+                let what = format!("the folder {} can't be locked", parent.display());
+                return Err(StoreError::new(ErrorKind::Io, what).because(error));
             }
         }
     }
@@ -207,29 +234,52 @@ pub(crate) fn leave_no_log(db: &Connection, path: &Path) {
     let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, written);
 }
 
+/// A file that is in use.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    path: PathBuf,
+    /// Its device and inode.
+    id: (u64, u64),
+}
+
+impl OpenFile {
+    /// The file at this path.
+    pub(crate) fn at(path: &Path) -> Result<Self, StoreError> {
+        let (path, id) = (path.to_owned(), which_file(path)?);
+        Ok(Self { path, id })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fails if the path leads to another file by now: other processes would lock that one.
+    pub(crate) fn still_there(&self) -> Result<(), StoreError> {
+        if which_file(&self.path)? == self.id {
+            return Ok(());
+        }
+        Err(replaced(&self.path))
+    }
+}
+
 /// The device and inode of the file at this path.
-pub(crate) fn which_file(path: &Path) -> Result<(u64, u64), StoreError> {
+fn which_file(path: &Path) -> Result<(u64, u64), StoreError> {
     match std::fs::metadata(path) {
         Ok(file) => Ok((file.dev(), file.ino())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(replaced(path)),
-        Err(error) => Err(StoreError::new(
-            ErrorKind::Io,
-            format!("{} can't be looked at", path.display()),
-        )
-        .because(error)),
+        Err(error) => {
+            let what = format!("{} can't be looked at", path.display());
+            Err(StoreError::new(ErrorKind::Io, what).because(error))
+        }
     }
 }
 
 /// The database was removed, or another one put in its place, while it was in use.
-pub(crate) fn replaced(path: &Path) -> StoreError {
-    StoreError::new(
-        ErrorKind::Gone,
-        format!(
-            "{} was removed or replaced while it was in use",
-            path.display()
-        ),
-    )
-    .fix("what was held in it is lost; nothing more is written to the old file")
+fn replaced(path: &Path) -> StoreError {
+    let place = path.display();
+    let what = format!("{place} was removed or replaced while it was in use");
+    StoreError::new(ErrorKind::Gone, what)
+        .fix("what was held in it is lost; nothing more is written to the old file")
 }
 
 #[cfg(test)]

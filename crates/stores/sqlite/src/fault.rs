@@ -52,24 +52,24 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     }
     // Elsewhere it may be any file, which a typing error named.
     let is_own = path.ends_with(".tenure/tenure.db") || is_in_git(path);
-    let fault = match code & 0xff {
+    let try_again = "try again; nothing was changed";
+    let (kind, what, fix) = match code & 0xff {
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED if is_interrupted() => {
             let what = format!("{place} was held by another program when a signal came");
-            return StoreError::new(ErrorKind::Contended, what)
-                .fix("try again; nothing was changed");
+            return StoreError::new(ErrorKind::Contended, what).fix(try_again);
         }
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => {
-            return StoreError::new(
-                ErrorKind::Contended,
-                format!(
-                    "{place} was held by another program for over {} s",
-                    PATIENCE.as_secs()
-                ),
-            )
-            .fix("see who has it open (fuser or lsof tell) and try again; nothing was changed");
+            let limit = PATIENCE.as_secs();
+            let what = format!("{place} was held by another program for over {limit} s");
+            return StoreError::new(ErrorKind::Contended, what).fix(
+                "see who has it open (fuser or lsof tell) and try again; nothing was changed",
+            );
         }
-        ffi::SQLITE_FULL => StoreError::new(ErrorKind::Full, format!("no space left for {place}"))
-            .fix("free some space and try again; nothing was changed"),
+        ffi::SQLITE_FULL => (
+            ErrorKind::Full,
+            format!("no space left for {place}"),
+            "free some space and try again; nothing was changed",
+        ),
         ffi::SQLITE_READONLY
             if [
                 ffi::SQLITE_READONLY_RECOVERY,
@@ -79,41 +79,49 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
             .contains(&code) =>
         {
             let what = format!("{place} must be recovered first, which writes");
-            StoreError::new(ErrorKind::ReadOnly, what).fix(WRITE_ONCE)
+            (ErrorKind::ReadOnly, what, WRITE_ONCE)
         }
-        ffi::SQLITE_READONLY | ffi::SQLITE_CANTOPEN if may_not_write(path) => StoreError::new(
-            ErrorKind::ReadOnly,
-            format!("no permission to write to {place}"),
-        )
-        .fix(if is_in_git(path) {
-            IN_GIT
-        } else {
-            "check the permissions of the file and its folder, and how it is mounted"
-        }),
+        ffi::SQLITE_READONLY | ffi::SQLITE_CANTOPEN if may_not_write(path) => {
+            let fix = if is_in_git(path) {
+                IN_GIT
+            } else {
+                "check the permissions of the file and its folder, and how it is mounted"
+            };
+            let what = format!("no permission to write to {place}");
+            (ErrorKind::ReadOnly, what, fix)
+        }
         ffi::SQLITE_READONLY => {
-            StoreError::new(ErrorKind::Io, format!("{place} could not be written"))
-                .fix("try again; nothing was changed")
+            let what = format!("{place} could not be written");
+            (ErrorKind::Io, what, try_again)
         }
-        ffi::SQLITE_CANTOPEN => StoreError::new(ErrorKind::Io, format!("{place} can't be opened"))
-            .fix("check that its folder exists and may be written"),
+        ffi::SQLITE_CANTOPEN => {
+            let what = format!("{place} can't be opened");
+            let fix = "check that its folder exists and may be written";
+            (ErrorKind::Io, what, fix)
+        }
         ffi::SQLITE_NOTADB => {
-            StoreError::new(ErrorKind::NotAStore, format!("{place} is not a database")).fix(
-                if is_own {
-                    "move it away and run tenure init to make a new one"
-                } else {
-                    "check the path"
-                },
-            )
+            let fix = if is_own {
+                "move it away and run tenure init to make a new one"
+            } else {
+                "check the path"
+            };
+            let what = format!("{place} is not a database");
+            (ErrorKind::NotAStore, what, fix)
         }
-        ffi::SQLITE_CORRUPT => StoreError::new(ErrorKind::Damaged, format!("{place} is damaged"))
-            .fix(if is_own {
+        ffi::SQLITE_CORRUPT => {
+            let fix = if is_own {
                 "move it away and run tenure init, or try: sqlite3 FILE .recover"
             } else {
                 "restore it from a copy, or try: sqlite3 FILE .recover"
-            }),
-        _ => StoreError::new(ErrorKind::Io, format!("{place} could not be used")),
+            };
+            (ErrorKind::Damaged, format!("{place} is damaged"), fix)
+        }
+        _ => {
+            let what = format!("{place} could not be used");
+            return StoreError::new(ErrorKind::Io, what).because(error);
+        }
     };
-    fault.because(error)
+    StoreError::new(kind, what).fix(fix).because(error)
 }
 
 /// What to do if git's own directory can't be written.
@@ -193,13 +201,14 @@ fn may_not_write(path: &Path) -> bool {
 /// to two files may have happened in the first when it fails in the second, unless it never began.
 pub(crate) fn explain_commit(
     path: &Path,
-    tables: LockTables,
+    tables: &dyn LockTables,
     error: rusqlite::Error,
 ) -> StoreError {
     let mut fault = explain(path, error);
-    let unknown = match tables {
-        LockTables::Own | LockTables::OwnIfAny => fault.kind == ErrorKind::Io,
-        LockTables::Attached => fault.kind != ErrorKind::Contended,
+    let unknown = if tables.are_own() {
+        fault.kind == ErrorKind::Io
+    } else {
+        fault.kind != ErrorKind::Contended
     };
     if unknown {
         fault.kind = ErrorKind::OutcomeUnknown;

@@ -1,19 +1,12 @@
 //! Events: append, count, prune, list.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, params};
 use tenure_core::{Event, EventKind, Evidence, HistoryQuery, Key, Lease};
 
+use crate::query::Query as _;
 use crate::rows::{self, select_event};
-
-/// How many events are kept, and for how long.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HistoryLimits {
-    pub(crate) age: Duration,
-    pub(crate) events: u64,
-}
+use crate::store::SqliteOptions;
 
 /// How often, in events, a command prunes, and how many events at most: twice as many as were added
 /// since, so that pruning catches up, and few enough that one command never pays for all.
@@ -23,13 +16,12 @@ const PRUNE_AT_MOST: i64 = 512;
 pub(crate) fn append(
     db: &Connection,
     event: &Event,
-    limits: HistoryLimits,
+    limits: &SqliteOptions,
 ) -> rusqlite::Result<()> {
-    db.prepare_cached(
+    let insert =
         "INSERT INTO history (at, key, kind, token, holder, reason, evidence, mode, waited)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    )?
-    .execute(params![
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let values = params![
         rows::time(event.at),
         event.key.as_str(),
         event.kind.word(),
@@ -39,7 +31,8 @@ pub(crate) fn append(
         event.evidence.as_ref().map(rows::json).transpose()?,
         event.mode.to_string(),
         event.waited.map(rows::nanos),
-    ])?;
+    ];
+    db.run(insert, values)?;
     let id = db.last_insert_rowid();
     if id % PRUNE_EVERY == 0 {
         prune(db, id, event.at, limits)
@@ -48,56 +41,26 @@ pub(crate) fn append(
     }
 }
 
-/// Records that the holder released a lease.
-pub(crate) fn released(
-    db: &Connection,
-    at: Timestamp,
-    lease: &Lease,
-    limits: HistoryLimits,
-) -> rusqlite::Result<()> {
-    append(db, &Event::of(lease, EventKind::Released, at), limits)
-}
-
-/// Records that a lease ended in another way, with the evidence (G3).
-pub(crate) fn ended(
-    db: &Connection,
-    at: Timestamp,
-    lease: &Lease,
-    proof: &Evidence,
-    limits: HistoryLimits,
-) -> rusqlite::Result<()> {
-    let event = Event {
-        evidence: Some(proof.clone()),
-        ..Event::of(lease, EventKind::of(proof), at)
-    };
-    append(db, &event, limits)
-}
-
 /// Records a renewal. One event per grant counts all of its renewals, or a long lease would fill
 /// the history of its key.
 pub(crate) fn renewed(
     db: &Connection,
     at: Timestamp,
     lease: &Lease,
-    limits: HistoryLimits,
+    limits: &SqliteOptions,
 ) -> rusqlite::Result<()> {
-    let counted = db
-        .prepare_cached(
-            "UPDATE history SET times = times + 1, at = ?1
-             WHERE id = (SELECT max(id) FROM history WHERE key = ?2 AND token = ?3)
-             AND kind = 'renewed' AND mode = ?4",
-        )?
-        .execute(params![
-            rows::time(at),
-            lease.key.as_str(),
-            rows::number(lease.token.0),
-            lease.mode.to_string(),
-        ])?;
-    if counted > 0 {
-        Ok(())
-    } else {
-        append(db, &Event::of(lease, EventKind::Renewed, at), limits)
+    let count = "UPDATE history SET times = times + 1, at = ?1
+         WHERE id = (SELECT max(id) FROM history WHERE key = ?2 AND token = ?3)
+         AND kind = 'renewed' AND mode = ?4";
+    let (token, mode) = (rows::number(lease.token.0), lease.mode.to_string());
+    if db.run(
+        count,
+        params![rows::time(at), lease.key.as_str(), token, mode],
+    )? > 0
+    {
+        return Ok(());
     }
+    append(db, &Event::of(lease, EventKind::Renewed, at), limits)
 }
 
 /// Removes some events that are too old or too many. `newest` itself always stays.
@@ -105,22 +68,17 @@ fn prune(
     db: &Connection,
     newest: i64,
     now: Timestamp,
-    limits: HistoryLimits,
+    limits: &SqliteOptions,
 ) -> rusqlite::Result<()> {
-    let oldest_allowed = SignedDuration::try_from(limits.age)
+    let oldest_allowed = SignedDuration::try_from(limits.history_age)
         .ok()
         .and_then(|age| now.checked_sub(age).ok());
-    let last_too_many = newest.saturating_sub(rows::number(limits.events));
-    db.prepare_cached(
-        "DELETE FROM history WHERE id IN (SELECT id FROM history ORDER BY id LIMIT ?1)
-         AND (id <= ?2 OR at < ?3) AND id < ?4",
-    )?
-    .execute(params![
-        PRUNE_AT_MOST,
-        last_too_many,
-        oldest_allowed.map(rows::time),
-        newest
-    ])?;
+    let last_too_many = newest.saturating_sub(rows::number(limits.history_events));
+    let oldest_allowed = oldest_allowed.map(rows::time);
+    let delete = "DELETE FROM history WHERE id IN (SELECT id FROM history ORDER BY id LIMIT ?1)
+         AND (id <= ?2 OR at < ?3) AND id < ?4";
+    let values = params![PRUNE_AT_MOST, last_too_many, oldest_allowed, newest];
+    db.run(delete, values)?;
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! Whether a database is damaged: [`integrity`].
 
 use std::path::Path;
-use std::sync::PoisonError;
 
 use tenure_core::StoreError;
 
@@ -30,9 +29,7 @@ pub enum Checked {
 pub fn integrity(path: &Path, part: Checked) -> Result<Vec<String>, StoreError> {
     let refused = |error| explain(path, error);
     let real = read_only::find_file(path)?;
-    let _nothing_is_opened = connection::OPENING
-        .write()
-        .unwrap_or_else(PoisonError::into_inner);
+    let _nothing_is_opened = connection::keep_others_from_opening();
     let db = read_only::connect(path, &real)?;
     let check = || -> rusqlite::Result<Vec<String>> {
         read_only::begin(&db)?;

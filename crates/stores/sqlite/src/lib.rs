@@ -11,7 +11,8 @@
 //! | `view` | reading one key inside a transaction |
 //! | `rows` | rows to types and back |
 //! | `lock_tables` | `task_locks` and `section_locks`, which other programs read and write too |
-//! | `foreign` | the same two tables in a live database of another program |
+//! | `steroids` | the same two tables in a live database of another program |
+//! | `query` | SQL in one call |
 //! | `history` | events: append, count, prune, list |
 //! | `schema` | tables, versions, upgrades |
 //! | `connection` | opening, pragmas, waiting for other writers |
@@ -39,17 +40,18 @@
 mod call_deadline;
 mod connection;
 mod fault;
-mod foreign;
 mod history;
 mod integrity;
 mod lock_tables;
 mod log;
 mod moving;
+mod query;
 mod read_only;
 mod repair;
 mod reserved;
 mod rows;
 mod schema;
+mod steroids;
 pub mod store;
 mod tasks;
 mod verbs;

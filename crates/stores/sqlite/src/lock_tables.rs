@@ -5,7 +5,7 @@
 //! they disagree, another program wrote the lock table, and the lock table counts.
 //!
 //! The two tables are in tenure's own database, or in another program's that is attached to it: see
-//! [`crate::foreign`].
+//! [`LockTables`].
 //!
 //! # Values that make no sense
 //!
@@ -19,65 +19,137 @@
 //! 3. A row without an end that can be understood is malformed: it never expires (G4).
 //! 4. A row whose id can't be part of a key is malformed too. Its key names the row: `task:rowid=17`.
 
+use std::fmt;
+use std::path::Path;
+
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use tenure_core::{
     Binding, Deadline, Doubt, Epoch, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease,
-    Liveness, Mode, StoreError, Token,
+    Liveness, Mode, StoreError, Token, Verdict,
 };
 
-use crate::foreign;
+use crate::query::Query as _;
 use crate::rows::{self, LeaseRow};
-use crate::schema;
+use crate::steroids::PolledRows;
 use crate::write::TransactionError;
+use crate::{read_only, schema};
 
-/// In which database the two tables are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LockTables {
-    /// In tenure's own.
-    Own,
-    /// In tenure's own, if it has the tables of tasks.
-    OwnIfAny,
-    /// In another program's, attached to it.
-    Attached,
-}
+/// The database that the two tables are in. By default, tenure's own.
+pub(crate) trait LockTables: fmt::Debug + Send + Sync {
+    /// Whether that is tenure's own database. Otherwise a commit writes two files, only tasks and sections can be locked,
+    /// and tasks and their events are the other program's.
+    fn are_own(&self) -> bool {
+        true
+    }
 
-impl LockTables {
-    fn schema(self) -> &'static str {
-        match self {
-            Self::Own | Self::OwnIfAny => "main",
-            Self::Attached => "other",
-        }
+    /// The name of the database in SQL.
+    fn schema(&self) -> &'static str {
+        "main"
     }
 
     /// Whether the two tables are there.
-    fn exist(self, db: &Connection) -> rusqlite::Result<bool> {
-        match self {
-            Self::Own | Self::Attached => Ok(true),
-            Self::OwnIfAny => schema::has_tasks(db),
-        }
+    fn exist(&self, db: &Connection) -> rusqlite::Result<bool>;
+
+    /// Which rows of `held` count, as SQL.
+    fn counted(&self, _kind: &str) -> String {
+        String::from("true")
+    }
+
+    /// Called when a transaction that writes has begun.
+    fn begin(&self, _db: &Connection) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    /// Called before the row of a lease is written, with its end as it will be there.
+    fn before_write(&self, _db: &Connection, _lease: &Lease, _end: &str) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    /// Called before the row of a key is removed.
+    fn before_removal(&self, _db: &Connection, _key: &Key) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    /// The key of the section that a task is in, if another runner in it keeps a claim on the task out.
+    fn section_of(&self, _db: &Connection, _key: &Key) -> rusqlite::Result<Option<Key>> {
+        Ok(None)
+    }
+
+    /// What another program calls a task or a section.
+    fn name_of(&self, _db: &Connection, _key: &Key) -> rusqlite::Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// How a lease ended that the tables say something else about (`outside`); `gone`: they say nothing.
+    fn evidence(&self, outside: Evidence, _verdict: &Verdict, _gone: bool) -> Evidence {
+        outside
+    }
+
+    /// Changes whenever another connection has committed something to a database that is not tenure's.
+    fn version(&self, _db: &Connection) -> rusqlite::Result<u32> {
+        Ok(0)
+    }
+
+    /// Fails if a file that is not tenure's was replaced.
+    fn still_there(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Opens what a verb of a read-only store reads.
+    fn connect(&self, named: &Path, real: &Path) -> Result<Connection, StoreError> {
+        read_only::connect(named, real)
+    }
+
+    /// What a process that waits for this key, or holds it, has to poll: the rows that another program may
+    /// change. Call it before the revision is compared, so that no change is missed.
+    fn polled(&self, _db: &Connection, _key: &Key) -> rusqlite::Result<Option<PolledRows>> {
+        Ok(None)
+    }
+}
+
+/// The two tables in tenure's own database.
+#[derive(Debug)]
+pub(crate) struct OwnTables {
+    /// They may be missing: it was opened for locks, or it is only read.
+    pub(crate) maybe: bool,
+}
+
+impl LockTables for OwnTables {
+    fn exist(&self, db: &Connection) -> rusqlite::Result<bool> {
+        Ok(!self.maybe || schema::has_tasks(db)?)
     }
 }
 
 /// Whether a row of the two tables names this runner.
 pub(crate) fn name(
-    tables: LockTables,
+    tables: &dyn LockTables,
     db: &Connection,
     runner: &HolderId,
 ) -> rusqlite::Result<bool> {
-    if !tables.exist(db)? {
-        return Ok(false);
-    }
     let schema = tables.schema();
     let any = format!(
-        "SELECT EXISTS (SELECT 1 FROM {schema}.task_locks WHERE runner_id = ?1)
-             OR EXISTS (SELECT 1 FROM {schema}.section_locks WHERE runner_id = ?1)"
+        "SELECT 1 FROM {schema}.task_locks WHERE runner_id = ?1
+         UNION ALL SELECT 1 FROM {schema}.section_locks WHERE runner_id = ?1"
     );
-    db.prepare_cached(&any)?
-        .query_row([runner.as_str()], |row| row.get(0))
+    Ok(tables.exist(db)? && db.any(&any, [runner.as_str()])?)
+}
+
+/// Whether a database has both, each with its id as the primary key.
+pub(crate) fn has_lock_tables(db: &Connection, schema: &str) -> rusqlite::Result<bool> {
+    let columns = "SELECT name FROM pragma_table_info(?1, ?2) WHERE pk = (name = ?3)";
+    for table in [LockTable::Task, LockTable::Section] {
+        let [name, id] = ["locks", "id"].map(|end| format!("{}_{end}", table.kind()));
+        let found = db.all(columns, params![name, schema, id], |row| row.get(0))?;
+        let has = |column: &&str| found.iter().any(|name: &String| name == column);
+        if !table.columns().iter().all(has) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The lock table of a key.
@@ -141,42 +213,37 @@ impl LockTable {
     }
 
     /// Its columns; a section has no heartbeat.
-    pub(crate) fn columns(self) -> Vec<String> {
-        let id = format!("{}_id", self.kind());
-        let heard = match self {
-            Self::Task => Some("heartbeat_at"),
-            Self::Section => None,
-        };
-        let others = ["runner_id", "acquired_at", "expires_at"];
-        std::iter::once(id)
-            .chain(others.into_iter().chain(heard).map(str::to_owned))
-            .collect()
+    fn columns(self) -> &'static [&'static str] {
+        match self {
+            Self::Task => &[
+                "task_id",
+                "runner_id",
+                "acquired_at",
+                "expires_at",
+                "heartbeat_at",
+            ],
+            Self::Section => &["section_id", "runner_id", "acquired_at", "expires_at"],
+        }
     }
 
-    /// Selects its rows, without those that `leaving` names.
-    fn select(self, tables: LockTables) -> String {
+    /// Selects its rows, those that count.
+    fn select(self, tables: &dyn LockTables) -> String {
         let (kind, schema) = (self.kind(), tables.schema());
         let heard = match self {
             Self::Task => "heartbeat_at",
             Self::Section => "acquired_at",
         };
-        let stays = match tables {
-            LockTables::Own | LockTables::OwnIfAny => String::from("true"),
-            LockTables::Attached => format!(
-                "NOT EXISTS (SELECT 1 FROM main.leaving WHERE leaving.key = '{kind}:' || held.{kind}_id
-                 AND leaving.runner = held.runner_id AND leaving.expires_at = held.expires_at)"
-            ),
-        };
+        let counted = tables.counted(kind);
         format!(
             "SELECT {kind}_id, runner_id, acquired_at, expires_at, {heard}
-             FROM {schema}.{kind}_locks AS held WHERE {stays}"
+             FROM {schema}.{kind}_locks AS held WHERE {counted}"
         )
     }
 
     /// The row of one id.
     pub(crate) fn read(
         self,
-        tables: LockTables,
+        tables: &dyn LockTables,
         db: &Connection,
         id: &str,
     ) -> rusqlite::Result<Option<LockRow>> {
@@ -184,23 +251,13 @@ impl LockTable {
             return Ok(None);
         }
         let sql = format!("{} AND {}_id = ?1", self.select(tables), self.kind());
-        let found = db.prepare_cached(&sql)?.query_row([id], row).optional()?;
-        match (found, row_number(id)) {
-            (None, Some(number)) => self.read_unnamed(tables, db, number),
-            (found, _) => Ok(found),
+        let found = db.first(&sql, [id], row)?;
+        if found.is_some() || row_number(id).is_none() {
+            return Ok(found);
         }
-    }
-
-    /// The row of this number, if its id can't be part of a key.
-    fn read_unnamed(
-        self,
-        tables: LockTables,
-        db: &Connection,
-        number: i64,
-    ) -> rusqlite::Result<Option<LockRow>> {
-        let sql = format!("{} AND held.rowid = ?1", self.select(tables));
-        let found = db.prepare(&sql)?.query_row([number], row).optional()?;
-        Ok(found.filter(|row| self.key(row).is_none()))
+        let mut unnamed = self.all_unnamed(tables, db)?.into_iter();
+        let found = unnamed.find(|(key, _)| key.id() == id);
+        Ok(found.map(|(_, row)| row))
     }
 
     /// The key of a row, if its id can be part of one.
@@ -211,16 +268,13 @@ impl LockTable {
     /// Every row, with its key.
     pub(crate) fn all(
         self,
-        tables: LockTables,
+        tables: &dyn LockTables,
         db: &Connection,
     ) -> rusqlite::Result<Vec<(Key, LockRow)>> {
         if !tables.exist(db)? {
             return Ok(Vec::new());
         }
-        let mut statement = db.prepare_cached(&self.select(tables))?;
-        let rows = statement
-            .query_map([], row)?
-            .collect::<Result<Vec<_>, _>>()?;
+        let rows = db.all(&self.select(tables), [], row)?;
         let read = rows.len();
         let mut all: Vec<(Key, LockRow)> = rows
             .into_iter()
@@ -235,24 +289,17 @@ impl LockTable {
     /// The rows whose id can't be part of a key, under a key that names the row.
     fn all_unnamed(
         self,
-        tables: LockTables,
+        tables: &dyn LockTables,
         db: &Connection,
     ) -> rusqlite::Result<Vec<(Key, LockRow)>> {
-        let sql = self
-            .select(tables)
-            .replacen("SELECT ", "SELECT held.rowid, ", 1);
-        let mut unnamed = Vec::new();
-        let mut statement = db.prepare(&sql)?;
-        let mut rows = statement.query([])?;
-        while let Some(found) = rows.next()? {
-            let number: i64 = found.get(0)?;
-            let row = row_from(found, 1)?;
-            let name = format!("{}:{ROW}{number}", self.kind());
-            if let (None, Ok(key)) = (self.key(&row), Key::parse(name)) {
-                unnamed.push((key, row));
-            }
-        }
-        Ok(unnamed)
+        let select = self.select(tables);
+        let select = select.replacen(" FROM", ", held.rowid FROM", 1);
+        let rows = db.all(&select, [], |found| Ok((row(found)?, found.get(5)?)))?;
+        let key = |number: i64| Key::parse(format!("{}:{ROW}{number}", self.kind())).ok();
+        let unnamed = rows.into_iter().filter(|(row, _)| self.key(row).is_none());
+        Ok(unnamed
+            .filter_map(|(row, number)| Some((key(number)?, row)))
+            .collect())
     }
 }
 
@@ -376,23 +423,18 @@ impl FromSql for Column {
 }
 
 fn row(row: &Row<'_>) -> rusqlite::Result<LockRow> {
-    row_from(row, 0)
-}
-
-/// The row whose columns begin at this one.
-fn row_from(row: &Row<'_>, first: usize) -> rusqlite::Result<LockRow> {
     Ok(LockRow {
-        id: row.get(first)?,
-        runner: row.get(first + 1)?,
-        acquired_at: row.get(first + 2)?,
-        expires_at: row.get(first + 3)?,
-        heartbeat_at: row.get(first + 4)?,
+        id: row.get(0)?,
+        runner: row.get(1)?,
+        acquired_at: row.get(2)?,
+        expires_at: row.get(3)?,
+        heartbeat_at: row.get(4)?,
     })
 }
 
 /// Writes the lock table's row of a lease, if its key has a lock table.
 pub(crate) fn write(
-    tables: LockTables,
+    tables: &dyn LockTables,
     db: &Connection,
     lease: &Lease,
 ) -> Result<(), TransactionError> {
@@ -406,10 +448,7 @@ pub(crate) fn write(
         return Ok(());
     };
     let expires_at = rows::time(end.wall);
-    if tables == LockTables::Attached {
-        foreign::note_replacement(db, lease)?;
-        foreign::forget(db, lease, &expires_at)?;
-    }
+    tables.before_write(db, lease, &expires_at)?;
     let schema = tables.schema();
     let sql = match table {
         LockTable::Task => format!(
@@ -424,13 +463,14 @@ pub(crate) fn write(
              runner_id = ?2, acquired_at = ?3, expires_at = ?4"
         ),
     };
-    let written = db.prepare_cached(&sql)?.execute(params![
+    let values = params![
         id,
         lease.holder.id.as_str(),
         rows::time(lease.acquired_at),
         expires_at,
         rows::time(lease.heartbeat_at),
-    ]);
+    ];
+    let written = db.run(&sql, values);
     match written {
         Err(rusqlite::Error::SqliteFailure(failure, _))
             if failure.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
@@ -442,35 +482,30 @@ pub(crate) fn write(
 }
 
 /// There is no such task or section.
-fn not_found(tables: LockTables, table: LockTable, id: &str) -> StoreError {
+fn not_found(tables: &dyn LockTables, table: LockTable, id: &str) -> StoreError {
     let kind = table.kind();
-    let fix = match tables {
-        LockTables::Own | LockTables::OwnIfAny => {
-            format!("lock an existing {kind}, or use a key without the prefix {kind}:")
-        }
-        LockTables::Attached => {
-            format!("lock a {kind} that the other program knows, by its whole id")
-        }
+    let fix = if tables.are_own() {
+        format!("lock an existing {kind}, or use a key without the prefix {kind}:")
+    } else {
+        format!("lock a {kind} that the other program knows, by its whole id")
     };
     StoreError::new(ErrorKind::NotFound, format!("there is no {kind} {id}")).fix(fix)
 }
 
 /// Removes the lock table's row of a key, if it has one.
-pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite::Result<()> {
+pub(crate) fn remove(tables: &dyn LockTables, db: &Connection, key: &Key) -> rusqlite::Result<()> {
     let Some((table, id)) = LockTable::of(key) else {
         return Ok(());
     };
-    if tables == LockTables::Attached {
-        foreign::note_removal(db, key)?;
-    }
+    tables.before_removal(db, key)?;
     if !tables.exist(db)? {
         return Ok(());
     }
     let (kind, schema) = (table.kind(), tables.schema());
     let sql = format!("DELETE FROM {schema}.{kind}_locks WHERE {kind}_id = ?1");
-    let removed = db.prepare_cached(&sql)?.execute([id])?;
+    let removed = db.run(&sql, [id])?;
     if let (0, Some(number)) = (removed, row_number(id))
-        && table.read_unnamed(tables, db, number)?.is_some()
+        && table.read(tables, db, id)?.is_some()
     {
         let sql = format!("DELETE FROM {schema}.{kind}_locks WHERE rowid = ?1");
         db.execute(&sql, [number])?;

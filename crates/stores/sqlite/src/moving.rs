@@ -13,18 +13,16 @@
 //! beside the old file. A lease or a ticket whose lock a process holds is a reason to wait.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::time::Duration;
 
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, MAIN_DB, OpenFlags};
+use rusqlite::{Connection, MAIN_DB};
 use tenure_core::{Binding, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
 use tenure_host::files::atomic::{self, Put};
-use tenure_host::files::permissions::{OFlags, create_folder, create_new};
+use tenure_host::files::permissions::create_folder;
 use tenure_host::liveness_lock::LockState;
 
 use crate::connection::{self, beside};
@@ -55,9 +53,7 @@ pub fn move_database(from: &Path, to: &Path) -> Result<Moved, StoreError> {
         return Ok(Moved::NotNow);
     }
     connection::refuse_planted(from, from)?;
-    let _no_read_only_verb = connection::OPENING
-        .read()
-        .unwrap_or_else(PoisonError::into_inner);
+    let _no_read_only_verb = connection::opening();
     let Some(mut db) = open_alone(from).map_err(explained)? else {
         return Ok(Moved::NotNow);
     };
@@ -84,12 +80,7 @@ pub fn move_database(from: &Path, to: &Path) -> Result<Moved, StoreError> {
 
 /// Opens a database with an exclusive lock and begins to write; `None` if another process has it open.
 fn open_alone(path: &Path) -> rusqlite::Result<Option<Connection>> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let db = Connection::open_with_flags(path, flags)?;
-    db.busy_timeout(Duration::ZERO)?;
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let db = connection::open_existing(path, Duration::ZERO)?;
     let begin = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;";
     match db.execute_batch(begin) {
         Ok(()) => Ok(Some(db)),
@@ -129,23 +120,12 @@ fn is_in_use(db: &Connection, path: &Path) -> rusqlite::Result<bool> {
 }
 
 fn write_copy(copy: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A killed process may have left half of one.
-    atomic::unlink(copy)?;
-    let mut file = create_new(copy, OFlags::WRONLY)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    sync_folder_of(copy)
+    atomic::replace(copy, &beside(copy, "-part"), bytes, atomic::Sync::ToDisk)
 }
 
 /// Removes all tables, so that a program that goes on with the old file is refused, and commits.
 fn empty(db: &Connection) -> rusqlite::Result<()> {
-    let tables: Vec<String> = db
-        .prepare(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
-        )?
-        .query_map([], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    for table in tables {
+    for table in schema::of_kind(db, "table")? {
         let quoted = table.replace('"', "\"\"");
         db.execute_batch(&format!("DROP TABLE \"{quoted}\""))?;
     }

@@ -11,16 +11,13 @@
 //! | no `-wal`, or an empty one | from a copy in memory |
 //! | a log in `-wal`, but no `-shm` | not at all: the log has to be recovered first, which writes |
 //!
-//! Another program's database and tenure's beside it are copied into memory, both, and again if tenure's changed
-//! meanwhile ([`connect_both`]).
-//!
 //! A database without a log is whole in its file, and a writer makes `-wal` before it changes that file.
 //! So a copy is good if the file did not change while it was read and there is no log afterwards.
 //!
 //! # Invariants
 //!
 //! 1. A connection lasts for one verb, and no store of this process is opened for writing meanwhile
-//!    ([`connection::OPENING`]). All connections of a process share one mapping of `-shm`. If the first
+//!    ([`connection::keep_others_from_opening`]). All connections of a process share one mapping of `-shm`. If the first
 //!    of them mapped it read-only, none could write.
 //! 2. Only SQLite opens the database file. If this process opened and closed it otherwise, the kernel
 //!    would drop the locks that other connections of this process have on it.
@@ -37,7 +34,6 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -45,15 +41,16 @@ use rusqlite::serialize::Data;
 use rusqlite::{Connection, MAIN_DB, OpenFlags, ffi};
 use tenure_core::{ErrorKind, StoreError};
 
+use crate::connection::beside;
 use crate::fault::explain;
-use crate::{connection, foreign, schema};
+use crate::{connection, schema};
 
 /// How often a copy is made again because the file changed meanwhile.
-const ATTEMPTS: usize = 64;
+pub(crate) const ATTEMPTS: usize = 64;
 
 /// How often, and how long apart, to try again while a writer is just changing `-shm`.
 const RETRIES: usize = 400;
-const PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// The bytes of the file's first page that say whether it has a write-ahead log: 2 if it has, else 1.
 const FORMAT_VERSIONS: std::ops::Range<usize> = 18..20;
@@ -83,9 +80,7 @@ impl From<&Metadata> for FileState {
 /// Checks that there is a database at this path that can be read, and returns its real path.
 pub(crate) fn find(path: &Path) -> Result<PathBuf, StoreError> {
     let real = find_file(path)?;
-    let _nothing_is_opened = connection::OPENING
-        .write()
-        .unwrap_or_else(PoisonError::into_inner);
+    let _nothing_is_opened = connection::keep_others_from_opening();
     let db = connect(path, &real)?;
     // In one transaction: another process may be making the database at this moment.
     let tx = db.unchecked_transaction();
@@ -155,64 +150,16 @@ pub(crate) fn connect(path: &Path, real: &Path) -> Result<Connection, StoreError
     Err(changes_all_the_time(path))
 }
 
-/// Copies tenure's database `side`, or an empty one if there is none, and the other program's, attached to it as
-/// `other`.
-///
-/// Two files are not committed in one step: tenure's comes first. So the copies count only if tenure's was the
-/// same before and after the other was copied. What a process has committed to one of them only is in `leaving`,
-/// or is a grant that was not reported yet.
-pub(crate) fn connect_both(
-    path: &Path,
-    other: &Path,
-    side: &Path,
-) -> Result<Connection, StoreError> {
-    let refused = |error| explain(path, error);
-    let copy_ours = || -> Result<Option<Vec<u8>>, StoreError> {
-        if !side.exists() {
-            return Ok(None);
-        }
-        let db = connect(side, side)?;
-        let owner = schema::owner(&db).map_err(refused)?;
-        schema::check(side, side, &db, &owner)?;
-        Ok(Some(bytes_of(db).map_err(refused)?))
-    };
-    for _ in 0..ATTEMPTS {
-        let ours = copy_ours()?;
-        let theirs = bytes_of(connect(path, other)?).map_err(refused)?;
-        if copy_ours()? != ours {
-            std::thread::sleep(PAUSE);
-            continue;
-        }
-        let combine = || -> rusqlite::Result<Connection> {
-            let mut db = Connection::open_in_memory()?;
-            match ours {
-                Some(bytes) => {
-                    db.deserialize_read_exact(MAIN_DB, &*bytes, bytes.len(), true)?;
-                }
-                None => db.execute_batch(schema::LOCKS)?,
-            }
-            db.execute_batch("ATTACH ':memory:' AS other")?;
-            db.deserialize_read_exact(c"other", &*theirs, theirs.len(), true)?;
-            set_up(db)
-        };
-        return combine().map_err(refused);
-    }
-    Err(changes_all_the_time(path))
+/// Makes a copy one of a database without a log, which is all that a database in memory can be; `false` if it is one.
+pub(crate) fn forget_log(copy: &mut [u8]) -> bool {
+    let versions = copy.get_mut(FORMAT_VERSIONS);
+    let versions = versions.filter(|versions| versions.contains(&WITH_LOG));
+    versions
+        .map(|versions| versions.fill(WITHOUT_LOG))
+        .is_some()
 }
 
-/// The whole database as the connection sees it, with what is in its log, in the form of one without a log.
-fn bytes_of(mut db: Connection) -> rusqlite::Result<Vec<u8>> {
-    begin(&db)?;
-    let mut bytes = db.serialize(MAIN_DB)?.to_vec();
-    if let Some(versions) = bytes.get_mut(FORMAT_VERSIONS)
-        && versions.contains(&WITH_LOG)
-    {
-        versions.fill(WITHOUT_LOG);
-    }
-    Ok(bytes)
-}
-
-fn changes_all_the_time(path: &Path) -> StoreError {
+pub(crate) fn changes_all_the_time(path: &Path) -> StoreError {
     let what = format!("{} changed each time it was read", path.display());
     StoreError::new(ErrorKind::Contended, what).fix("try again; nothing was changed")
 }
@@ -225,7 +172,7 @@ fn open_files(real: &Path) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     // By default SQLite writes to `-shm` also for a connection that only reads.
-    let address = foreign::address(real, "mode=ro&readonly_shm=1");
+    let address = connection::uri(real, "mode=ro&readonly_shm=1");
     set_up(Connection::open_with_flags(address, flags)?)
 }
 
@@ -236,24 +183,22 @@ fn open_files(real: &Path) -> rusqlite::Result<Connection> {
 /// file is seen to be unchanged afterwards.
 fn open_copy(real: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    let address = foreign::address(real, "mode=ro&immutable=1");
+    let address = connection::uri(real, "mode=ro&immutable=1");
     let mut file = Connection::open_with_flags(address, flags)?;
     // A file that is no database is refused here: what follows would not say why it fails.
     file.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
     let Data::Owned(mut bytes) = file.serialize(MAIN_DB)? else {
         return Ok(None);
     };
-    match bytes.get_mut(FORMAT_VERSIONS) {
-        // A database in memory can't have a log.
-        Some(versions) if versions.contains(&WITH_LOG) => versions.fill(WITHOUT_LOG),
-        _ => return Ok(None),
+    if !forget_log(&mut bytes) {
+        return Ok(None);
     }
     let mut copy = Connection::open_in_memory()?;
     copy.deserialize(MAIN_DB, bytes, true)?;
     Ok(Some(set_up(copy)?))
 }
 
-fn set_up(mut db: Connection) -> rusqlite::Result<Connection> {
+pub(crate) fn set_up(mut db: Connection) -> rusqlite::Result<Connection> {
     connection::wait_for_others(&mut db)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Sorting a long list must not make a temporary file.
@@ -280,12 +225,6 @@ pub(crate) fn begin(tx: &Connection) -> rusqlite::Result<()> {
 
 fn is_momentary(code: i32) -> bool {
     code == ffi::SQLITE_READONLY_RECOVERY || code == ffi::SQLITE_READONLY_CANTINIT
-}
-
-fn beside(real: &Path, end: &str) -> PathBuf {
-    let mut path = real.as_os_str().to_owned();
-    path.push(end);
-    path.into()
 }
 
 /// Whether there may be changes that are not in the file yet.

@@ -40,35 +40,38 @@ impl WriteTransaction<'_> {
         let db = self.reader.db;
         let concerns = |row: &DamagedRow| only.is_none_or(|key| row.key == *key);
         let mut repaired = Repaired::default();
-        let mut leases = damaged_leases(db)?;
-        leases.retain(concerns);
-        let (unnamed, named): (Vec<_>, Vec<_>) = leases.into_iter().partition(|row| row.is_unnamed);
-        for row in unnamed {
-            remove(
-                db,
-                "DELETE FROM leases WHERE rowid = ?1",
-                &row,
-                &mut repaired,
-            )?;
+        let remove = |delete: &str, row: &DamagedRow, repaired: &mut Repaired| {
+            let done = format!("removed: {}: {}", row.problem, row.said);
+            repaired.done.push(done);
+            db.execute(delete, [row.number])
+        };
+        let mut named = BTreeSet::new();
+        let problem = |row: &Row<'_>| rows::lease(row).map_or_else(Some, |row| row.problem);
+        let leases = damaged(db, select_lease!(""), ["leases", "key", "rowid"], problem)?;
+        for row in leases.into_iter().filter(concerns) {
+            if row.is_unnamed {
+                remove("DELETE FROM leases WHERE rowid = ?1", &row, &mut repaired)?;
+            } else {
+                named.insert(row.key);
+            }
         }
-        for key in named
-            .into_iter()
-            .map(|row| row.key)
-            .collect::<BTreeSet<_>>()
-        {
+        for key in named {
             self.repair_leases(&key, &mut repaired)?;
         }
-        for row in damaged_tickets(db)?.iter().filter(|row| concerns(row)) {
-            remove(
-                db,
-                "DELETE FROM tickets WHERE ticket = ?1",
-                row,
-                &mut repaired,
-            )?;
+        let problem = |row: &Row<'_>| rows::waiter(row).err();
+        let tickets = damaged(
+            db,
+            select_ticket!(""),
+            ["tickets", "key", "ticket"],
+            problem,
+        )?;
+        for row in tickets.iter().filter(|row| concerns(row)) {
+            remove("DELETE FROM tickets WHERE ticket = ?1", row, &mut repaired)?;
         }
         if only.is_none() {
-            for row in damaged_events(db)? {
-                remove(db, "DELETE FROM history WHERE id = ?1", &row, &mut repaired)?;
+            let problem = |row: &Row<'_>| rows::event(row).err();
+            for row in damaged(db, select_event!(""), ["history", "key", "id"], problem)? {
+                remove("DELETE FROM history WHERE id = ?1", &row, &mut repaired)?;
             }
         }
         Ok(repaired)
@@ -96,39 +99,6 @@ impl WriteTransaction<'_> {
         }
         Ok(())
     }
-}
-
-fn remove(
-    db: &Connection,
-    delete: &str,
-    row: &DamagedRow,
-    repaired: &mut Repaired,
-) -> rusqlite::Result<()> {
-    db.execute(delete, [row.number])?;
-    repaired
-        .done
-        .push(format!("removed: {}: {}", row.problem, row.said));
-    Ok(())
-}
-
-fn damaged_leases(db: &Connection) -> rusqlite::Result<Vec<DamagedRow>> {
-    let problem = |row: &Row<'_>| rows::lease(row).map_or_else(Some, |row| row.problem);
-    damaged(db, select_lease!(""), ["leases", "key", "rowid"], problem)
-}
-
-fn damaged_tickets(db: &Connection) -> rusqlite::Result<Vec<DamagedRow>> {
-    let problem = |row: &Row<'_>| rows::waiter(row).err();
-    damaged(
-        db,
-        select_ticket!(""),
-        ["tickets", "key", "ticket"],
-        problem,
-    )
-}
-
-fn damaged_events(db: &Connection) -> rusqlite::Result<Vec<DamagedRow>> {
-    let problem = |row: &Row<'_>| rows::event(row).err();
-    damaged(db, select_event!(""), ["history", "key", "id"], problem)
 }
 
 /// The rows of a table that can't be understood. Its name is followed by the columns of the key and of the row's number.

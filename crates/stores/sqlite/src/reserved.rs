@@ -16,6 +16,7 @@ use rusqlite::{Connection, params};
 use tenure_core::places::TOP;
 use tenure_core::{HolderId, Key, Lease, Mode, Places};
 
+use crate::query::Query as _;
 use crate::rows;
 
 /// A place is a path without a slash at its beginning, or empty; `/` and a name is that holder.
@@ -25,14 +26,18 @@ const TABLE: &str = "CREATE TABLE reserved (
     PRIMARY KEY (place, token)
 ) WITHOUT ROWID";
 
+const INSERT: &str = "INSERT OR IGNORE INTO reserved (place, token) VALUES (?1, ?2)";
+const DELETE: &str = "DELETE FROM reserved WHERE place = ?1 AND token = ?2";
+const AT: &str = "SELECT token FROM reserved WHERE place = ?1";
+
 fn holder_row(holder: &HolderId) -> String {
     format!("/{holder}")
 }
 
 /// Whether there is an index.
 fn exists(db: &Connection) -> rusqlite::Result<bool> {
-    let any = "SELECT EXISTS (SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'reserved')";
-    db.prepare_cached(any)?.query_row([], |row| row.get(0))
+    let any = "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'reserved'";
+    db.any(any, [])
 }
 
 /// Adds a lease that was granted, or extended in perhaps another mode.
@@ -43,18 +48,20 @@ pub(crate) fn add(db: &Connection, lease: &Lease) -> rusqlite::Result<()> {
     let token = rows::number(lease.token.0);
     if lease.mode.paths().is_some() {
         // Where it was if it had no paths until now.
-        db.prepare_cached("DELETE FROM reserved WHERE place = ?1 AND token = ?2")?
-            .execute(params![TOP, token])?;
+        db.run(DELETE, params![TOP, token])?;
     }
     insert(db, token, &lease.mode, &lease.holder.id)
 }
 
+/// The places of a lease, and the row of its holder.
+fn places(mode: &Mode, holder: &HolderId) -> impl Iterator<Item = String> {
+    let places = mode.places().map(str::to_owned);
+    std::iter::once(holder_row(holder)).chain(places)
+}
+
 fn insert(db: &Connection, token: i64, mode: &Mode, holder: &HolderId) -> rusqlite::Result<()> {
-    let mut insert =
-        db.prepare_cached("INSERT OR IGNORE INTO reserved (place, token) VALUES (?1, ?2)")?;
-    insert.execute(params![holder_row(holder), token])?;
-    for place in mode.places() {
-        insert.execute(params![place, token])?;
+    for place in places(mode, holder) {
+        db.run(INSERT, params![place, token])?;
     }
     Ok(())
 }
@@ -72,10 +79,8 @@ pub(crate) fn remove(db: &Connection, lease: &Lease) -> rusqlite::Result<()> {
         return Ok(());
     }
     let token = rows::number(lease.token.0);
-    let mut delete = db.prepare_cached("DELETE FROM reserved WHERE place = ?1 AND token = ?2")?;
-    delete.execute(params![holder_row(&lease.holder.id), token])?;
-    for place in lease.mode.places() {
-        delete.execute(params![place, token])?;
+    for place in places(&lease.mode, &lease.holder.id) {
+        db.run(DELETE, params![place, token])?;
     }
     Ok(())
 }
@@ -85,22 +90,15 @@ pub(crate) fn near(db: &Connection, places: &Places) -> rusqlite::Result<Vec<i64
     if !exists(db)? {
         return Ok(Vec::new());
     }
-    let mut tokens = Vec::new();
-    let mut at = db.prepare_cached("SELECT token FROM reserved WHERE place = ?1")?;
+    let mut tokens: Vec<i64> = Vec::new();
     for place in places.at() {
-        let mut found = at.query([place])?;
-        while let Some(row) = found.next()? {
-            tokens.push(row.get(0)?);
-        }
+        tokens.extend(db.all(AT, [place], |row| row.get::<_, i64>(0))?);
     }
-    let mut below =
-        db.prepare_cached("SELECT token FROM reserved WHERE place > ?1 AND place < ?2")?;
+    let below = "SELECT token FROM reserved WHERE place > ?1 AND place < ?2";
     for folder in places.below() {
         // What begins with the folder and a slash; `0` comes after the slash. At the top, the holders: that is all.
-        let mut found = below.query([format!("{folder}/"), format!("{folder}0")])?;
-        while let Some(row) = found.next()? {
-            tokens.push(row.get(0)?);
-        }
+        let ends = [format!("{folder}/"), format!("{folder}0")];
+        tokens.extend(db.all(below, ends, |row| row.get::<_, i64>(0))?);
     }
     tokens.sort_unstable();
     tokens.dedup();
@@ -112,9 +110,7 @@ pub(crate) fn of(db: &Connection, holder: &HolderId) -> rusqlite::Result<Vec<i64
     if !exists(db)? {
         return Ok(Vec::new());
     }
-    db.prepare_cached("SELECT token FROM reserved WHERE place = ?1")?
-        .query_map([holder_row(holder)], |row| row.get(0))?
-        .collect()
+    db.all(AT, [holder_row(holder)], |row| row.get(0))
 }
 
 /// Makes the index anew, if there are reservations. A lease that can't be read is everywhere, so that it is met and named.
@@ -132,8 +128,7 @@ pub(crate) fn rebuild(db: &Connection) -> rusqlite::Result<()> {
         if let Ok(holder) = HolderId::parse(rows::text(row, 2)?) {
             insert(db, row.get(0)?, &mode, &holder)?;
         } else {
-            let everywhere = "INSERT OR IGNORE INTO reserved (place, token) VALUES (?1, ?2)";
-            db.execute(everywhere, params![TOP, row.get::<_, i64>(0)?])?;
+            db.run(INSERT, params![TOP, row.get::<_, i64>(0)?])?;
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::Row;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
+use rusqlite::types::{FromSql, Type, ValueRef};
 use serde::Serialize;
 use tenure_core::engine::Waiting;
 use tenure_core::queue::Rank;
@@ -70,19 +70,14 @@ pub(crate) fn time(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
+/// A number as it is stored, which is never above `i64::MAX`.
+pub(crate) fn number(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
+}
+
 /// A time since boot as it is stored.
 pub(crate) fn nanos(ticks: Duration) -> i64 {
-    i64::try_from(ticks.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// A time to live as it is stored.
-pub(crate) fn millis(ttl: Duration) -> i64 {
-    i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// A number that is never negative in memory and never above `i64::MAX` on disk.
-pub(crate) fn number(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+    number(ticks.as_nanos())
 }
 
 /// A rank as two columns, `rank` and `ticket`.
@@ -93,7 +88,7 @@ pub(crate) fn rank(rank: Rank) -> (i64, i64) {
 
 /// A number of rows.
 pub(crate) fn limit(rows: usize) -> i64 {
-    i64::try_from(rows).unwrap_or(i64::MAX)
+    number(rows)
 }
 
 /// Tokens as they are stored, so that one can be found among them: `,5,7,`.
@@ -109,24 +104,14 @@ pub(crate) fn json(value: &impl Serialize) -> rusqlite::Result<String> {
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-/// A column that must not be negative.
-struct Unsigned(u64);
-
-impl FromSql for Unsigned {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let number = value.as_i64()?;
-        u64::try_from(number)
-            .map(Unsigned)
-            .map_err(|_| FromSqlError::OutOfRange(number))
-    }
-}
-
 pub(crate) fn bad(column: usize, words: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, words.into())
 }
 
+/// A number that must not be negative.
 pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    Ok(row.get::<_, Unsigned>(column)?.0)
+    let number = row.get(column)?;
+    u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
 
 /// A value as text, whatever its type.
@@ -242,6 +227,17 @@ impl<'a, 'row> Reading<'a, 'row> {
     }
 }
 
+/// A row of a table, whose number and key are in these columns, or what can't be understood in it.
+fn understood<T>(
+    row: &Row<'_>,
+    (table, number, key): (&str, usize, usize),
+    understand: impl FnOnce(&mut Reading<'_, '_>) -> Option<T>,
+) -> Result<T, String> {
+    let mut read = Reading::new(row);
+    let understood = understand(&mut read);
+    understood.ok_or_else(|| read.problem(table, number, key).unwrap_or_default())
+}
+
 /// The values of a row that is removed, for a person.
 pub(crate) fn said(row: &Row<'_>) -> String {
     let read = Reading::new(row);
@@ -319,33 +315,29 @@ pub(crate) fn lease(row: &Row<'_>) -> Result<LeaseRow, String> {
 
 /// The row of a ticket. A parked waiter is away. Whether any other one is present is for the reader to find out.
 pub(crate) fn waiter(row: &Row<'_>) -> Result<Waiter, String> {
-    let mut read = Reading::new(row);
-    let waiter = understood_waiter(&mut read);
-    waiter.ok_or_else(|| read.problem("tickets", 0, 1).unwrap_or_default())
-}
-
-fn understood_waiter(read: &mut Reading<'_, '_>) -> Option<Waiter> {
-    read.parsed::<Key>(1)?;
-    Some(Waiter {
-        ticket: Ticket(read.unsigned(0)?),
-        holder: read.holder()?,
-        mode: read.parsed(13)?,
-        named: read.value(6, Some)?,
-        priority: read.value(7, Priority::new)?,
-        epoch: Epoch(read.value(8, Some)?),
-        arrived: read.nanos(9)?,
-        seen: read.nanos(10)?,
-        presence: read.presence(11)?,
-        within: read.text(12, |tokens| {
-            let tokens = tokens.split(',');
-            let tokens = tokens.filter_map(|token| token.parse().ok().map(Token));
-            Some(tokens.collect())
-        })?,
-        with: read.text(14, |keys| {
-            let keys: Vec<String> = serde_json::from_str(keys).ok()?;
-            let keys = keys.into_iter().filter_map(|key| Key::parse(key).ok());
-            Some(keys.collect())
-        })?,
+    understood(row, ("tickets", 0, 1), |read| {
+        read.parsed::<Key>(1)?;
+        Some(Waiter {
+            ticket: Ticket(read.unsigned(0)?),
+            holder: read.holder()?,
+            mode: read.parsed(13)?,
+            named: read.value(6, Some)?,
+            priority: read.value(7, Priority::new)?,
+            epoch: Epoch(read.value(8, Some)?),
+            arrived: read.nanos(9)?,
+            seen: read.nanos(10)?,
+            presence: read.presence(11)?,
+            within: read.text(12, |tokens| {
+                let tokens = tokens.split(',');
+                let tokens = tokens.filter_map(|token| token.parse().ok().map(Token));
+                Some(tokens.collect())
+            })?,
+            with: read.text(14, |keys| {
+                let keys: Vec<String> = serde_json::from_str(keys).ok()?;
+                let keys = keys.into_iter().filter_map(|key| Key::parse(key).ok());
+                Some(keys.collect())
+            })?,
+        })
     })
 }
 
@@ -363,28 +355,24 @@ pub(crate) fn waiting(row: &Row<'_>) -> Option<Waiting> {
 
 /// The row of an event.
 pub(crate) fn event(row: &Row<'_>) -> Result<Event, String> {
-    let mut read = Reading::new(row);
-    let event = understood_event(&mut read);
-    event.ok_or_else(|| read.problem("history", 0, 2).unwrap_or_default())
-}
-
-fn understood_event(read: &mut Reading<'_, '_>) -> Option<Event> {
-    Some(Event {
-        id: read.unsigned(0)?,
-        at: read.parsed(1)?,
-        key: read.parsed(2)?,
-        kind: read.text(3, EventKind::from_word)?,
-        mode: read.parsed(9)?,
-        token: Token(read.unsigned(4)?),
-        holder: read.holder_id(5)?,
-        times: read.unsigned(6)?,
-        reason: read.value(7, Some)?,
-        evidence: read.value(8, |json: Option<String>| match json {
-            Some(json) => serde_json::from_str(&json).ok().map(Some),
-            None => Some(None),
-        })?,
-        waited: read.value(10, |nanos: Option<i64>| {
-            Some(nanos.map(|nanos| Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))))
-        })?,
+    understood(row, ("history", 0, 2), |read| {
+        Some(Event {
+            id: read.unsigned(0)?,
+            at: read.parsed(1)?,
+            key: read.parsed(2)?,
+            kind: read.text(3, EventKind::from_word)?,
+            mode: read.parsed(9)?,
+            token: Token(read.unsigned(4)?),
+            holder: read.holder_id(5)?,
+            times: read.unsigned(6)?,
+            reason: read.value(7, Some)?,
+            evidence: read.value(8, |json: Option<String>| match json {
+                Some(json) => serde_json::from_str(&json).ok().map(Some),
+                None => Some(None),
+            })?,
+            waited: read.value(10, |nanos: Option<i64>| {
+                Some(nanos.map(|nanos| Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))))
+            })?,
+        })
     })
 }

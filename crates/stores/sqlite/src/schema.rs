@@ -30,9 +30,10 @@ use tenure_core::{Epoch, ErrorKind, StoreError};
 use tenure_host::files::permissions::create_folder;
 use tenure_host::time_limit::TimeLimit;
 
-use crate::connection::PATIENCE;
+use crate::connection::{PATIENCE, beside};
 use crate::fault::explain;
-use crate::foreign;
+use crate::lock_tables::has_lock_tables;
+use crate::query::Query as _;
 use crate::read_only;
 use crate::reserved;
 
@@ -97,30 +98,26 @@ pub(crate) fn prepare(
             owner(&*db.unchecked_transaction()?)
         }
     });
-    match owner.map_err(|error| explain(path, error))? {
-        Owner::Tenure(VERSION) => match purpose {
+    let sql = |error| explain(path, error);
+    let owner = owner.map_err(sql)?;
+    let is_older = matches!(owner, Owner::Tenure(version) if version < VERSION);
+    if !is_older && (owner != Owner::Nobody || was_complete) {
+        check(path, path, db, &owner)?;
+        return match purpose {
             Purpose::Locks => Ok(()),
-            Purpose::Tasks => add_tasks(db).map_err(|error| explain(path, error)),
-        },
-        Owner::Tenure(version) if version > VERSION => Err(too_new(path, version)),
-        Owner::AnotherProgram => Err(of_another_program(path, db)),
-        Owner::Nobody if was_complete => Err(emptied(path)),
-        Owner::Nobody | Owner::Tenure(_) => {
-            if !migrate(db, boot, purpose).map_err(|error| explain(path, error))? {
-                return Err(of_another_program(path, db));
-            }
-            // A power cut that undid all of this would bring back tokens that were granted by then.
-            sync(path, db)?;
-            let made = create_folder(&liveness_folder_of(path));
-            made.map(drop).map_err(|error| {
-                StoreError::new(
-                    ErrorKind::Io,
-                    format!("{} can't be made", liveness_folder_of(path).display()),
-                )
-                .because(error)
-            })
-        }
+            Purpose::Tasks => add_tasks(db).map_err(sql),
+        };
     }
+    if !migrate(db, boot, purpose).map_err(sql)? {
+        return Err(of_another_program(path, db));
+    }
+    // A power cut that undid all of this would bring back tokens that were granted by then.
+    sync(path, db)?;
+    let folder = liveness_folder_of(path);
+    create_folder(&folder).map(drop).map_err(|error| {
+        let what = format!("{} can't be made", folder.display());
+        StoreError::new(ErrorKind::Io, what).because(error)
+    })
 }
 
 /// Refuses a database that can't be read as it is. `named` is the path for messages.
@@ -169,17 +166,15 @@ fn too_new(path: &Path, version: i32) -> StoreError {
 }
 
 pub(crate) fn emptied(path: &Path) -> StoreError {
-    StoreError::new(
-        ErrorKind::Damaged,
-        format!("{} has been emptied", path.display()),
-    )
-    .fix("what was held in it is lost; to begin anew, remove it and run tenure init")
+    let what = format!("{} has been emptied", path.display());
+    StoreError::new(ErrorKind::Damaged, what)
+        .fix("what was held in it is lost; to begin anew, remove it and run tenure init")
 }
 
 fn of_another_program(path: &Path, db: &Connection) -> StoreError {
     let place = path.display();
     let what = format!("{place} is a database of another program");
-    let fix = match foreign::has_lock_tables(db, "main") {
+    let fix = match has_lock_tables(db, "main") {
         Ok(true) => format!("to share its locks, write steroids:{place}; nothing was changed"),
         Ok(false) | Err(_) => "name another file; nothing was changed".into(),
     };
@@ -188,9 +183,7 @@ fn of_another_program(path: &Path, db: &Connection) -> StoreError {
 
 /// Where the processes that use a database keep their liveness locks: beside it.
 pub(crate) fn liveness_folder_of(path: &Path) -> PathBuf {
-    let mut folder = path.as_os_str().to_owned();
-    folder.push("-live");
-    PathBuf::from(folder)
+    beside(path, "-live")
 }
 
 pub(crate) fn owner(db: &Connection) -> rusqlite::Result<Owner> {
@@ -269,9 +262,8 @@ pub(crate) fn add_tasks(db: &mut Connection) -> rusqlite::Result<()> {
 
 /// Whether a database of this version has the tables of tasks.
 pub(crate) fn has_tasks(db: &Connection) -> rusqlite::Result<bool> {
-    let any =
-        "SELECT EXISTS (SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'tasks')";
-    db.prepare_cached(any)?.query_row([], |row| row.get(0))
+    let any = "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'tasks'";
+    db.any(any, [])
 }
 
 /// What a reader of tasks sees in place of a database that has no tables for them.
@@ -282,15 +274,16 @@ pub(crate) fn without_tasks() -> rusqlite::Result<Connection> {
     Ok(nothing)
 }
 
+/// The names of the tables, indexes or triggers of a database.
+pub(crate) fn of_kind(db: &Connection, kind: &str) -> rusqlite::Result<Vec<String>> {
+    db.prepare("SELECT name FROM sqlite_schema WHERE type = ?1 AND name NOT LIKE 'sqlite_%'")?
+        .query_map([kind], |row| row.get(0))?
+        .collect()
+}
+
 /// Gives the tables of an older version the schema of this one, without its triggers. The tables of tasks are left out
 /// if there is nothing in them and the purpose does not need them.
 fn rebuild(db: &Connection, version: i32, purpose: Purpose) -> rusqlite::Result<()> {
-    let of_kind = |fresh: &Connection, kind: &str| -> rusqlite::Result<Vec<String>> {
-        fresh
-            .prepare("SELECT name FROM sqlite_schema WHERE type = ?1 AND name NOT LIKE 'sqlite_%'")?
-            .query_map([kind], |row| row.get(0))?
-            .collect()
-    };
     let fresh = Connection::open_in_memory()?;
     fresh.execute_batch(LOCKS)?;
     let of_locks = of_kind(&fresh, "table")?;
@@ -384,19 +377,14 @@ pub(crate) fn sync(path: &Path, db: &Connection) -> Result<Synced, StoreError> {
     let checkpoint = "PRAGMA main.wal_checkpoint(PASSIVE)";
     let copied_all = db
         .query_row(checkpoint, [], |row| {
-            let (busy, frames, copied) = (
-                row.get::<_, bool>(0)?,
-                row.get::<_, i64>(1)?,
-                row.get::<_, i64>(2)?,
-            );
+            let (busy, frames, copied): (bool, i64, i64) = row.try_into()?;
             Ok(!busy && frames == copied)
         })
         .map_err(|error| explain(path, error))?;
     if copied_all {
         return Ok(Synced::Database);
     }
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
+    let log = beside(path, "-wal");
     let folder = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
@@ -407,11 +395,8 @@ pub(crate) fn sync(path: &Path, db: &Connection) -> Result<Synced, StoreError> {
             folder.map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
         });
     synced.map_err(|error| {
-        StoreError::new(
-            ErrorKind::OutcomeUnknown,
-            format!("the log of {} can't be synced", path.display()),
-        )
-        .because(error)
+        let what = format!("the log of {} can't be synced", path.display());
+        StoreError::new(ErrorKind::OutcomeUnknown, what).because(error)
     })?;
     Ok(Synced::Log)
 }

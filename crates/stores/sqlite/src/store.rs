@@ -5,18 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
-use tenure_core::{Clock, ErrorKind, Revision, StoreError};
+use tenure_core::{Clock, ErrorKind, Key, Revision, StoreError};
 use tenure_host::time_limit::TimeLimit;
 use tenure_host::write_queue::{TryTurn, Turn, WriteQueue};
 use tenure_host::{HostClock, LivenessFolder, LocalPresence};
 use tenure_tasks::TaskError;
 
 use crate::call_deadline::{self, CallDeadline};
-use crate::connection;
+use crate::connection::{self, OpenFile};
 use crate::fault::{explain, explain_commit};
-use crate::foreign::{self, ForeignDatabase};
-use crate::history::HistoryLimits;
-use crate::lock_tables::LockTables;
+use crate::lock_tables::{LockTables, OwnTables};
 use crate::read_only;
 use crate::schema::{self, Purpose};
 use crate::view::{Damage, ReadTransaction};
@@ -69,10 +67,8 @@ pub struct SqliteStore {
     path: PathBuf,
     /// The real path, with links resolved: the log and the liveness folder are beside it.
     real: PathBuf,
-    /// Its device and inode.
-    file: (u64, u64),
-    /// The other program's database, if the lock tables are in one.
-    pub(crate) foreign: Option<ForeignDatabase>,
+    file: OpenFile,
+    pub(crate) tables: Box<dyn LockTables>,
     pub(crate) presence: LocalPresence,
     writers: WriteQueue,
     pub(crate) options: SqliteOptions,
@@ -81,7 +77,7 @@ pub struct SqliteStore {
 
 /// What this object may do with the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
+pub(crate) enum Access {
     ReadWrite,
     ReadOnly,
     /// The same, and every verb checks that the database can be read.
@@ -100,11 +96,8 @@ struct Begun<'a> {
     turn: Option<Turn<'a>>,
 }
 
-/// The part of a [`Revision`] that changes with every wake-up of this process.
-fn wake_ups(generation: u32) -> u16 {
-    let [_, _, high, low] = generation.to_be_bytes();
-    u16::from_be_bytes([high, low])
-}
+/// The part of a [`Revision`] that changes with every wake-up of this process, and that with its commits.
+const PART: u64 = u16::MAX as u64;
 
 fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
@@ -124,7 +117,13 @@ impl SqliteStore {
         let boot = options.clock.now().epoch;
         let (connection, real) =
             connection::open(path, &boot, OpenFlags::empty(), options.purpose)?;
-        Self::assemble(connection, path, &real, None, options)
+        let file = OpenFile::at(path)?;
+        let maybe = options.purpose == Purpose::Locks;
+        let tables = Box::new(OwnTables { maybe });
+        let access = Access::ReadWrite;
+        Ok(Self::assemble(
+            connection, path, &real, file, tables, access, options,
+        ))
     }
 
     /// Opens the database at this path to look at it. Verbs that only look answer as those of every
@@ -176,26 +175,11 @@ impl SqliteStore {
         connection::refuse_planted(path, real)?;
         // Each verb opens the database anew.
         let unused = Connection::open_in_memory().map_err(|error| explain(path, error))?;
-        let mut store = Self::assemble(unused, path, real, None, options)?;
-        store.access = access;
-        Ok(store)
-    }
-
-    /// Opens a live database of another program to look at it, as [`Self::open_read_only`] does. If tenure has
-    /// no database beside it, every lock is the other program's.
-    pub fn open_foreign_read_only(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
-        let (foreign, side) = foreign::find_both(path)?;
-        let db = {
-            let _nothing_is_opened = connection::OPENING
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
-            read_only::connect_both(path, foreign.path(), &side)?
-        };
-        foreign::check(path, &db, "other")?;
-        let mut store = Self::assemble(db, path, &side, None, options)?;
-        store.foreign = Some(foreign);
-        store.access = Access::ReadOnly;
-        Ok(store)
+        let file = OpenFile::at(path)?;
+        let tables = Box::new(OwnTables { maybe: true });
+        Ok(Self::assemble(
+            unused, path, real, file, tables, access, options,
+        ))
     }
 
     /// The store of an open database: `named` is the path for messages, `real` the real one.
@@ -203,18 +187,20 @@ impl SqliteStore {
         connection: Connection,
         named: &Path,
         real: &Path,
-        foreign: Option<ForeignDatabase>,
+        file: OpenFile,
+        tables: Box<dyn LockTables>,
+        access: Access,
         options: SqliteOptions,
-    ) -> Result<Self, StoreError> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             db: Mutex::new(Database {
                 connection,
                 commits: 0,
                 has_raised_tokens: false,
             }),
-            file: connection::which_file(if foreign.is_some() { real } else { named })?,
+            file,
             path: named.to_owned(),
-            foreign,
+            tables,
             writers: WriteQueue::new(schema::liveness_folder_of(real)),
             presence: LocalPresence::new(
                 LivenessFolder::new(schema::liveness_folder_of(real)),
@@ -222,8 +208,8 @@ impl SqliteStore {
             ),
             real: real.to_owned(),
             options,
-            access: Access::ReadWrite,
-        })
+            access,
+        }
     }
 
     /// The path of the database; the other program's, if it is shared with one.
@@ -243,13 +229,16 @@ impl SqliteStore {
 
     /// Changes with every commit of any process, and with every wake-up.
     fn revision(&self, others: u32, ours: u32) -> Revision {
-        let here = ours << 16 | u32::from(wake_ups(self.presence.generation()));
-        Revision(u64::from(others) << 32 | u64::from(here))
+        let (ours, woken) = (
+            u64::from(ours) & PART,
+            u64::from(self.presence.generation()),
+        );
+        Revision(u64::from(others) << 32 | ours << 16 | woken & PART)
     }
 
     /// Whether this process was woken after this revision.
     pub(crate) fn was_woken(&self, since: Revision) -> bool {
-        since.0 & u64::from(u16::MAX) != u64::from(wake_ups(self.presence.generation()))
+        since.0 & PART != u64::from(self.presence.generation()) & PART
     }
 
     /// The revision at this moment.
@@ -265,50 +254,42 @@ impl SqliteStore {
         let ours = db
             .prepare_cached("PRAGMA main.data_version")?
             .query_row([], |row| row.get::<_, u32>(0))?;
-        Ok(match self.foreign {
-            None => ours,
-            Some(_) => ours.wrapping_add(foreign::version(db)?),
-        })
+        Ok(ours.wrapping_add(self.tables.version(db)?))
     }
 
-    /// Where the lock tables are.
-    fn tables(&self) -> LockTables {
-        match (&self.foreign, self.options.purpose, self.access) {
-            (Some(_), _, _) => LockTables::Attached,
-            (None, Purpose::Tasks, Access::ReadWrite) => LockTables::Own,
-            (None, _, _) => LockTables::OwnIfAny,
-        }
+    /// A read that needs no transaction.
+    pub(crate) fn look_once<T>(
+        &self,
+        look: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        look(&self.lock().connection).map_err(|error| explain(&self.path, error))
     }
 
-    /// Lends the connection for a read that needs no transaction.
-    pub(crate) fn with_connection<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
-        look(&self.lock().connection)
+    /// Whether it is another program's database.
+    pub fn is_foreign(&self) -> bool {
+        !self.tables.are_own()
+    }
+
+    /// What the other program calls a task or a section: its title, or its name. `None` if its database does not tell,
+    /// or if this is a database of tenure's own.
+    pub fn foreign_name(&self, key: &Key) -> Result<Option<String>, StoreError> {
+        self.look_once(|db| self.tables.name_of(db, key))
     }
 
     /// Fails if the path leads to another file by now: other processes would lock that one.
     pub(crate) fn still_there(&self) -> Result<(), StoreError> {
-        let file = match &self.foreign {
-            None => &self.path,
-            Some(foreign) => {
-                foreign.still_there()?;
-                &self.real
-            }
-        };
-        if connection::which_file(file)? == self.file {
-            return Ok(());
-        }
-        Err(connection::replaced(file))
+        self.tables.still_there()?;
+        self.file.still_there()
     }
 
     fn lock(&self) -> MutexGuard<'_, Database> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn explain(&self, failure: TransactionError) -> TaskError {
+    pub(crate) fn explain(&self, failure: TransactionError) -> TaskError {
         match failure {
             TransactionError::Sql(error) => explain(&self.path, error).into(),
-            TransactionError::Store(error) => error.into(),
-            TransactionError::Task(error) => *error,
+            TransactionError::Refused(error) => *error,
             TransactionError::NoTokenReserve(_) => {
                 StoreError::new(ErrorKind::Damaged, "the token counter could not be raised").into()
             }
@@ -377,7 +358,6 @@ impl SqliteStore {
         verb: &mut dyn FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), TransactionError> {
         self.still_there()?;
-        let tables = self.tables();
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
@@ -391,18 +371,13 @@ impl SqliteStore {
             presence: &self.presence,
             now: &now,
             grace: self.options.queue_grace,
-            tables,
+            tables: &*self.tables,
             damage: &damage,
         };
-        if tables == LockTables::Attached {
-            foreign::settle(&tx)?;
-        }
+        self.tables.begin(&tx)?;
         let mut write = WriteTransaction {
             reader,
-            history_limits: HistoryLimits {
-                age: self.options.history_age,
-                events: self.options.history_events,
-            },
+            options: &self.options,
             reserve,
             rings: Vec::new(),
         };
@@ -410,7 +385,7 @@ impl SqliteStore {
         let rings = std::mem::take(&mut write.rings);
         let seen = self.others(&tx)?;
         tx.commit()
-            .map_err(|error| explain_commit(&self.path, tables, error))?;
+            .map_err(|error| explain_commit(&self.path, &*self.tables, error))?;
         drop(turn);
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
@@ -486,40 +461,26 @@ impl SqliteStore {
         verb: impl FnOnce(ReadTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
         let _patience = CallDeadline::until(by);
-        match self.access {
-            Access::ReadWrite => {
-                let db = self.lock();
-                let look = |tx: &Transaction<'_>| self.look_at(tx, db.commits, verb);
-                match self.tables() {
-                    LockTables::Own | LockTables::OwnIfAny => db
-                        .connection
-                        .unchecked_transaction()
-                        .and_then(|tx| look(&tx)),
-                    LockTables::Attached => {
-                        self.begin(&db.connection).and_then(|begun| look(&begun.tx))
-                    }
-                }
-            }
-            Access::ReadOnly | Access::LookOnly => {
-                let _nothing_is_opened = connection::OPENING
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner);
-                let mut db = match &self.foreign {
-                    None => read_only::connect(&self.path, &self.real)?,
-                    Some(foreign) => {
-                        read_only::connect_both(&self.path, foreign.path(), &self.real)?
-                    }
-                };
-                let explained = |error| explain(&self.path, error);
-                let tx = db.transaction().map_err(explained)?;
-                read_only::begin(&tx).map_err(explained)?;
-                if self.access == Access::LookOnly {
-                    read_only::check(&self.path, &self.real, &tx)?;
-                }
-                self.look_at(&tx, 0, verb)
-            }
+        let explained = |error| explain(&self.path, error);
+        if self.access == Access::ReadWrite {
+            let db = self.lock();
+            let look = |tx: &Transaction<'_>| self.look_at(tx, db.commits, verb);
+            let looked = if self.tables.are_own() {
+                let tx = db.connection.unchecked_transaction();
+                tx.and_then(|tx| look(&tx))
+            } else {
+                self.begin(&db.connection).and_then(|begun| look(&begun.tx))
+            };
+            return looked.map_err(explained);
         }
-        .map_err(|error| explain(&self.path, error))
+        let _nothing_is_opened = connection::keep_others_from_opening();
+        let mut db = self.tables.connect(&self.path, &self.real)?;
+        let tx = db.transaction().map_err(explained)?;
+        read_only::begin(&tx).map_err(explained)?;
+        if self.access == Access::LookOnly {
+            read_only::check(&self.path, &self.real, &tx)?;
+        }
+        self.look_at(&tx, 0, verb).map_err(explained)
     }
 
     fn look_at<T>(
@@ -534,7 +495,7 @@ impl SqliteStore {
             presence: &self.presence,
             now: &now,
             grace: self.options.queue_grace,
-            tables: self.tables(),
+            tables: &*self.tables,
             damage: &Damage::default(),
         })?;
         Ok((answer, self.revision(self.others(tx)?, commits)))
@@ -559,11 +520,9 @@ mod tests {
         let reader = Connection::open(&path).unwrap();
         let read = "BEGIN; SELECT newest FROM tokens";
         reader.execute_batch(read).unwrap();
-        store.with_connection(|db| {
-            let raise = "UPDATE tokens SET newest = ?1";
-            db.execute(raise, [i64::try_from(2 * BLOCK - 2).unwrap()])
-                .unwrap();
-        });
+        let raise = "UPDATE tokens SET newest = ?1";
+        let newest = i64::try_from(2 * BLOCK - 2).unwrap();
+        store.look_once(|db| db.execute(raise, [newest])).unwrap();
         let key = Key::parse("build").unwrap();
         let mut mint = |write: &mut WriteTransaction<'_>| write.mint(&key);
         let known = |synced| TokenReserve {

@@ -31,7 +31,7 @@ use tenure_core::engine::EngineStore;
 use tenure_core::{Acquired, Holder, HolderId, Lease, Token};
 use tenure_host::random_uuid;
 use tenure_tasks::edit::{
-    add_section, add_task, add_task_once, delete_section, delete_tasks, edit_task,
+    add_section, add_task, add_task_once, change_task, delete_section, delete_tasks, edit_task,
 };
 use tenure_tasks::{
     Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
@@ -135,13 +135,7 @@ impl TaskStore for SqliteStore {
         edit: &Edit,
         by: Instant,
     ) -> Result<Changed, TaskError> {
-        let changed = self.change_tasks(by, |write| {
-            let mut changed = flow::change(write, id, proof, change)?;
-            if !edit.is_empty() {
-                changed.task = edit_task(write, id, edit)?;
-            }
-            Ok(changed)
-        })?;
+        let changed = self.change_tasks(by, |write| change_task(write, id, proof, change, edit))?;
         self.sweep_in_passing(by);
         Ok(changed)
     }
@@ -224,12 +218,11 @@ impl SqliteStore {
     fn find<T>(
         &self,
         by: Instant,
-        verb: impl FnOnce(&rusqlite::Connection) -> Result<T, find::NotFound>,
+        verb: impl FnOnce(&rusqlite::Connection) -> Result<T, TransactionError>,
     ) -> Result<T, TaskError> {
         self.read_tasks(by, |reader| match verb(reader.db) {
-            Ok(found) => Ok(Ok(found)),
-            Err(find::NotFound::Sql(error)) => Err(error),
-            Err(find::NotFound::Task(error)) => Ok(Err(*error)),
+            Err(TransactionError::Sql(error)) => Err(error),
+            found => Ok(found.map_err(|refused| self.explain(refused))),
         })?
     }
 }

@@ -21,7 +21,7 @@ use crate::write::{TransactionError, WriteTransaction};
 
 impl Records for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        if self.foreign.is_some() {
+        if self.is_foreign() {
             Capabilities::ALL.only_some_keys().only_exclusive()
         } else {
             Capabilities::ALL
@@ -66,14 +66,14 @@ impl Records for SqliteStore {
         self.still_there()?;
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.presence.generation();
-        let foreign_lock = self.foreign_lock(watched.key)?;
+        let polled = self.look_once(|db| self.tables.polled(db, watched.key))?;
         if self.was_woken(watched.seen)
             || self.revision_now()? != watched.seen && self.was_released(watched)?
         {
             return Ok(Waited::Changed);
         }
         let exits = self.presence.watch(watched.ahead.iter().copied());
-        Ok(if self.listen(generation, &exits, foreign_lock, timeout)? {
+        Ok(if self.listen(generation, &exits, polled, timeout)? {
             Waited::Changed
         } else {
             Waited::TimedOut
@@ -96,12 +96,18 @@ impl EngineStore for SqliteStore {
     }
 
     fn admit(&self, key: &Key) -> Result<(), StoreError> {
-        self.check_key(key)
+        if !self.is_foreign() || LockTable::of(key).is_some() {
+            return Ok(());
+        }
+        let path = self.path().display();
+        let what = format!("{path} holds tasks and sections only, not {key}");
+        Err(StoreError::new(ErrorKind::Unsupported, what)
+            .fix("name task:ID or section:ID, or use the project's own store for other keys"))
     }
 
     /// Tasks and sections have one holder: other programs read their locks.
     fn admit_claim(&self, claim: &Claim) -> Result<(), StoreError> {
-        self.check_key(&claim.key)?;
+        self.admit(&claim.key)?;
         if !claim.mode.is_exclusive() && LockTable::of(&claim.key).is_some() {
             return Err(StoreError::one_holder_only(&claim.key, &claim.mode));
         }
@@ -166,7 +172,7 @@ impl SqliteStore {
     /// Whether one of the leases that a waiter waits for is on record no more, as far as this can be told from
     /// the key alone.
     fn was_released(&self, watched: &Watched<'_>) -> Result<bool, StoreError> {
-        let (Some(held), None) = (&watched.held, &self.foreign) else {
+        let Some(held) = watched.held.as_ref().filter(|_| !self.is_foreign()) else {
             return Ok(true);
         };
         let others = watched.others.iter().map(|(key, held)| (*key, held));
@@ -183,25 +189,24 @@ impl SqliteStore {
     }
 
     fn no_liveness_lock(&self, error: std::io::Error) -> StoreError {
-        let kind = match error.kind() {
-            std::io::ErrorKind::StorageFull => ErrorKind::Full,
-            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
-                ErrorKind::ReadOnly
-            }
-            _ => ErrorKind::Io,
-        };
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+
         let folder = self.presence.folder().path().display();
-        let what = if error.kind() == std::io::ErrorKind::PermissionDenied {
-            format!("no permission to write to {folder}")
-        } else {
-            format!("the liveness lock of this process can't be made in {folder}")
+        let not_made = format!("the liveness lock of this process can't be made in {folder}");
+        let (kind, what) = match error.kind() {
+            StorageFull => (ErrorKind::Full, not_made),
+            ReadOnlyFilesystem => (ErrorKind::ReadOnly, not_made),
+            PermissionDenied => {
+                let what = format!("no permission to write to {folder}");
+                (ErrorKind::ReadOnly, what)
+            }
+            _ => (ErrorKind::Io, not_made),
         };
-        StoreError::new(kind, what).because(error).fix(
-            if kind == ErrorKind::ReadOnly && fault::is_in_git(self.path()) {
-                fault::IN_GIT
-            } else {
-                "check that the folder may be written and has space"
-            },
-        )
+        let fix = if kind == ErrorKind::ReadOnly && fault::is_in_git(self.path()) {
+            fault::IN_GIT
+        } else {
+            "check that the folder may be written and has space"
+        };
+        StoreError::new(kind, what).because(error).fix(fix)
     }
 }

@@ -13,8 +13,8 @@ use tenure_core::{
 };
 use tenure_host::LocalPresence;
 
-use crate::foreign;
 use crate::lock_tables::{self, LockTable, LockTables};
+use crate::query::Query as _;
 use crate::reserved;
 use crate::rows::{self, LeaseRow, select_lease, select_ticket};
 
@@ -26,7 +26,7 @@ pub struct ReadTransaction<'a> {
     pub(crate) now: &'a Moment,
     pub(crate) grace: Duration,
     /// Where the lock tables are.
-    pub(crate) tables: LockTables,
+    pub(crate) tables: &'a dyn LockTables,
     pub(crate) damage: &'a Damage,
 }
 
@@ -125,11 +125,11 @@ impl Look for ReadTransaction<'_> {
     }
 
     fn waiting(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiting>> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT ticket, holder, named, mode, parked FROM tickets WHERE key = ?1 ORDER BY rank, ticket",
-        )?;
-        let found = statement.query_map([key.as_str()], |row| Ok(rows::waiting(row)))?;
-        found.filter_map(Result::transpose).collect()
+        let select = "SELECT ticket, holder, named, mode, parked FROM tickets WHERE key = ?1 ORDER BY rank, ticket";
+        let found = self
+            .db
+            .all(select, [key.as_str()], |row| Ok(rows::waiting(row)))?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     fn tickets(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
@@ -264,10 +264,9 @@ impl Look for ReadTransaction<'_> {
 }
 
 impl ReadTransaction<'_> {
-    /// The lease of a task's section in another program's database, if it keeps this claim out: another
-    /// runner works in the section.
+    /// The lease of a task's section, if it keeps this claim out: another runner works in the section.
     pub(crate) fn obstacles(&self, claim: &Claim) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
-        let Some(section) = self.section_of(&claim.key)? else {
+        let Some(section) = self.tables.section_of(self.db, &claim.key)? else {
             return Ok(Vec::new());
         };
         let in_the_way = |(lease, liveness): &(Lease, Liveness)| {
@@ -277,14 +276,6 @@ impl ReadTransaction<'_> {
         };
         let leases = self.key(&section)?.leases;
         Ok(leases.into_iter().filter(in_the_way).collect())
-    }
-
-    /// The key of the section that a task is in, in another program's database.
-    pub(crate) fn section_of(&self, key: &Key) -> rusqlite::Result<Option<Key>> {
-        match self.tables {
-            LockTables::Own | LockTables::OwnIfAny => Ok(None),
-            LockTables::Attached => foreign::section_of(self.db, key),
-        }
     }
 
     fn select_leases(
@@ -410,10 +401,11 @@ impl ReadTransaction<'_> {
         };
         let lock_tables::CombinedLock { lease, overruled } =
             lock_tables::merge(key, ours, table.read(self.tables, self.db, id)?);
-        let overruled = match self.tables {
-            LockTables::Own | LockTables::OwnIfAny => overruled,
-            LockTables::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
-        };
+        let overruled = overruled.map(|(ours, outside)| {
+            let (ours, verdict) = self.verdict(self.judge(ours, None));
+            let evidence = self.tables.evidence(outside, &verdict, lease.is_none());
+            (ours, evidence)
+        });
         Ok(KeyLeases {
             leases: lease
                 .map(|(lease, known)| self.judge(lease, known))
@@ -430,33 +422,13 @@ impl ReadTransaction<'_> {
             let has = |token: &Token| leases.iter().any(|(lease, _)| lease.token == *token);
             return Ok(tokens.iter().all(has));
         }
-        let mut one = self
-            .db
-            .prepare_cached("SELECT 1 FROM leases WHERE key = ?1 AND token = ?2")?;
+        let one = "SELECT 1 FROM leases WHERE key = ?1 AND token = ?2";
         for token in tokens {
-            if !one.exists((key.as_str(), rows::number(token.0)))? {
+            if !self.db.any(one, (key.as_str(), rows::number(token.0)))? {
                 return Ok(false);
             }
         }
         Ok(true)
-    }
-
-    /// Beside another program it is nothing unusual that a lease which has ended was removed or taken
-    /// over there, or that a process was killed before its row was written: if the lease has ended by
-    /// itself, that is the evidence.
-    fn how_it_ended(&self, (lease, outside): (Lease, Evidence), gone: bool) -> (Lease, Evidence) {
-        let (lease, verdict) = self.verdict(self.judge(lease, None));
-        let evidence = match (verdict.ended(), outside) {
-            (Some(evidence), _) => evidence.clone(),
-            (None, Evidence::Forced { by, .. }) if gone => Evidence::Forced {
-                by,
-                reason: Some(
-                    "its row is not in the lock table: removed outside tenure, or never written by a process that was killed".into(),
-                ),
-            },
-            (None, outside) => outside,
-        };
-        (lease, evidence)
     }
 
     /// A lease whose row can't be understood is held until the end on record, or until a person ends it.
@@ -495,9 +467,8 @@ impl ReadTransaction<'_> {
     /// The keys of our leases that have a row in a lock table.
     pub(crate) fn shared_keys(&self) -> rusqlite::Result<Vec<Key>> {
         let select = "SELECT key FROM leases WHERE key LIKE 'task:%' OR key LIKE 'section:%'";
-        let mut statement = self.db.prepare_cached(select)?;
-        let keys = statement.query_map([], |row| Ok(rows::key(row, 0)))?;
-        keys.filter_map(Result::transpose).collect()
+        let keys = self.db.all(select, [], |row| Ok(rows::key(row, 0)))?;
+        Ok(keys.into_iter().flatten().collect())
     }
 
     /// Whether another program ended a lease of ours, and that is not on record yet.
@@ -513,14 +484,13 @@ impl ReadTransaction<'_> {
     /// The names that begin with one of these texts.
     pub(crate) fn names(&self, beginnings: &[&str]) -> rusqlite::Result<BTreeSet<Key>> {
         let mut names = BTreeSet::new();
-        let mut ours = self.db.prepare_cached(
-            "SELECT key FROM leases WHERE key >= ?1 AND key < ?1 || char(1114111)
-             UNION SELECT key FROM tickets WHERE key >= ?1 AND key < ?1 || char(1114111)",
-        )?;
+        let ours = "SELECT key FROM leases WHERE key >= ?1 AND key < ?1 || char(1114111)
+             UNION SELECT key FROM tickets WHERE key >= ?1 AND key < ?1 || char(1114111)";
         for beginning in beginnings {
-            for key in ours.query_map([beginning], |row| Ok(rows::key(row, 0)))? {
-                names.extend(key?);
-            }
+            let keys = self
+                .db
+                .all(ours, [beginning], |row| Ok(rows::key(row, 0)))?;
+            names.extend(keys.into_iter().flatten());
         }
         for table in [LockTable::Task, LockTable::Section] {
             let theirs = table.all(self.tables, self.db)?.into_iter();

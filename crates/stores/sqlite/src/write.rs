@@ -9,16 +9,18 @@ use tenure_core::engine::{
 };
 use tenure_core::queue::Rank;
 use tenure_core::{
-    Claim, Event, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Presence,
-    StoreError, Ticket, Token, Waiter,
+    Claim, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment,
+    Presence, StoreError, Ticket, Token, Waiter,
 };
 use tenure_tasks::TaskError;
 use tenure_tasks::follow::follow;
 
-use crate::history::{self, HistoryLimits};
-use crate::lock_tables::{self, LockTable, LockTables};
+use crate::history;
+use crate::lock_tables::{self, LockTable};
+use crate::query::Query as _;
 use crate::reserved;
 use crate::rows;
+use crate::store::SqliteOptions;
 use crate::view::{KeyLeases, ReadTransaction};
 
 /// More tokens than a power cut can undo: all grants are synced before the first token of each [`BLOCK`] is minted.
@@ -33,10 +35,8 @@ pub(crate) const BLOCK: u64 = JUMP / 4;
 pub enum TransactionError {
     /// SQLite failed.
     Sql(rusqlite::Error),
-    /// The store can't do this.
-    Store(StoreError),
-    /// A rule for tasks refuses it.
-    Task(Box<TaskError>),
+    /// The store can't do this, or a rule for tasks refuses it.
+    Refused(Box<TaskError>),
     /// A token was needed, and this has to be done first.
     NoTokenReserve(Needed),
 }
@@ -58,13 +58,13 @@ impl From<rusqlite::Error> for TransactionError {
 
 impl From<StoreError> for TransactionError {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        TaskError::from(error).into()
     }
 }
 
 impl From<TaskError> for TransactionError {
     fn from(error: TaskError) -> Self {
-        Self::Task(Box::new(error))
+        Self::Refused(Box::new(error))
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct TokenReserve {
 /// A write transaction under way.
 pub struct WriteTransaction<'a> {
     pub(crate) reader: ReadTransaction<'a>,
-    pub(crate) history_limits: HistoryLimits,
+    pub(crate) options: &'a SqliteOptions,
     pub(crate) reserve: TokenReserve,
     /// The processes to wake once it is committed.
     pub(crate) rings: Vec<LivenessId>,
@@ -98,7 +98,9 @@ impl Look for WriteTransaction<'_> {
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, TransactionError> {
         let KeyLeases { leases, overruled } = self.reader.key(key)?;
         if let Some((lease, evidence)) = overruled {
-            self.remove_own_row(key)?;
+            // The row in our own table only: the lock tables say something else by now.
+            let own = "DELETE FROM leases WHERE key = ?1";
+            self.reader.db.run(own, [key.as_str()])?;
             self.record_end(&lease, &evidence)?;
             self.follow(KeyChange::Ended(
                 &lease,
@@ -176,21 +178,18 @@ impl Step for WriteTransaction<'_> {
         if block != newest.0 / BLOCK && self.reserve.synced != Some(block) {
             return Err(TransactionError::NoTokenReserve(Needed::Sync(block)));
         }
-        self.reader
-            .db
-            .prepare_cached("UPDATE tokens SET newest = ?1, boot = ?2 WHERE id = 1")?
-            .execute(params![rows::number(token.0), self.now().epoch.0])?;
+        let set = "UPDATE tokens SET newest = ?1, boot = ?2 WHERE id = 1";
+        let values = params![rows::number(token.0), self.now().epoch.0];
+        self.reader.db.run(set, values)?;
         Ok(token)
     }
 
     fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TransactionError> {
         let (db, wall) = (self.reader.db, self.now().wall);
-        db.prepare_cached(
-            "INSERT OR REPLACE INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
+        let put_row = "INSERT OR REPLACE INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
              heartbeat_at, ttl_ms, boot, expires_boot, mode, slot)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-        )?
-        .execute(params![
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+        let values = params![
             lease.key.as_str(),
             rows::number(lease.token.0),
             lease.holder.id.as_str(),
@@ -200,26 +199,23 @@ impl Step for WriteTransaction<'_> {
             rows::time(lease.acquired_at),
             lease.expires.as_ref().map(|end| rows::time(end.wall)),
             rows::time(lease.heartbeat_at),
-            rows::millis(lease.ttl),
+            rows::number(lease.ttl.as_millis()),
             lease.expires.as_ref().map(|end| &end.epoch.0),
             lease.expires.as_ref().map(|end| rows::nanos(end.ticks)),
             lease.mode.to_string(),
             lease.slot,
-        ])?;
+        ];
+        db.run(put_row, values)?;
         lock_tables::write(self.reader.tables, db, lease)?;
         if lease.key.is_paths() && put != Put::Renewed {
             reserved::add(db, lease)?;
         }
         match put {
             Put::Granted { reason, waited } => {
-                let event = Event::granted(lease, reason, waited, wall);
-                history::append(db, &event, self.history_limits)?;
+                self.record(&Event::granted(lease, reason, waited, wall))
             }
-            Put::Extended | Put::Renewed => {
-                history::renewed(db, wall, lease, self.history_limits)?;
-            }
+            Put::Extended | Put::Renewed => Ok(history::renewed(db, wall, lease, self.options)?),
         }
-        Ok(())
     }
 
     fn erase_lease(
@@ -234,10 +230,10 @@ impl Step for WriteTransaction<'_> {
         } else {
             "DELETE FROM leases WHERE key = ?1 AND token = ?2"
         };
+        let token = rows::number(lease.token.0);
         self.reader
             .db
-            .prepare_cached(row)?
-            .execute(params![lease.key.as_str(), rows::number(lease.token.0)])?;
+            .run(row, params![lease.key.as_str(), token])?;
         if lease.key.is_paths() {
             reserved::remove(self.reader.db, lease)?;
         }
@@ -245,22 +241,16 @@ impl Step for WriteTransaction<'_> {
             lock_tables::remove(self.reader.tables, self.reader.db, &lease.key)?;
         }
         match how {
-            Ended::Released => {
-                let (db, wall) = (self.reader.db, self.now().wall);
-                history::released(db, wall, lease, self.history_limits)?;
-            }
-            Ended::Proven(evidence) => self.record_end(lease, evidence)?,
+            Ended::Released => self.record(&Event::of(lease, EventKind::Released, self.now().wall)),
+            Ended::Proven(evidence) => self.record_end(lease, evidence),
         }
-        Ok(())
     }
 
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TransactionError> {
         let db = self.reader.db;
-        db.prepare_cached(
-            "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen, within, mode)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-        )?
-        .execute(params![
+        let add = "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen, within, mode)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        let values = params![
             key.as_str(),
             waiter.holder.id.as_str(),
             waiter.holder.host,
@@ -273,63 +263,53 @@ impl Step for WriteTransaction<'_> {
             rows::nanos(waiter.seen),
             rows::tokens(&waiter.within),
             waiter.mode.to_string(),
-        ])?;
+        ];
+        db.run(add, values)?;
         Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
     }
 
     fn write_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), TransactionError> {
-        self.reader
-            .db
-            .prepare_cached(
-                "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5, within = ?6,
-                 parked = ?7 WHERE ticket = ?8",
-            )?
-            .execute(params![
-                waiter.holder.host,
-                waiter.holder.command,
-                rows::json(&waiter.holder.binding)?,
-                waiter.priority.level(),
-                rows::nanos(waiter.seen),
-                rows::tokens(&waiter.within),
-                waiter.presence == Presence::Away,
-                rows::number(waiter.ticket.0)
-            ])?;
+        let update = "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5, within = ?6,
+             parked = ?7 WHERE ticket = ?8";
+        let values = params![
+            waiter.holder.host,
+            waiter.holder.command,
+            rows::json(&waiter.holder.binding)?,
+            waiter.priority.level(),
+            rows::nanos(waiter.seen),
+            rows::tokens(&waiter.within),
+            waiter.presence == Presence::Away,
+            rows::number(waiter.ticket.0)
+        ];
+        self.reader.db.run(update, values)?;
         Ok(())
     }
 
     fn erase_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), TransactionError> {
-        self.reader
-            .db
-            .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
-            .execute([rows::number(ticket.0)])?;
+        let delete = "DELETE FROM tickets WHERE ticket = ?1";
+        self.reader.db.run(delete, [rows::number(ticket.0)])?;
         Ok(())
     }
 
     /// The tasks of another program are none of tenure's.
     fn follow(&mut self, change: KeyChange<'_>) -> Result<(), TransactionError> {
-        match self.reader.tables {
-            LockTables::Own | LockTables::OwnIfAny => follow(self, change),
-            LockTables::Attached => Ok(()),
+        if !self.reader.tables.are_own() {
+            return Ok(());
         }
+        follow(self, change)
     }
 
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TransactionError> {
         let tokens = rows::tokens(&[token]);
-        let mut keys = self
+        // Without a token it reads only the tickets of this name.
+        let waits = "SELECT key FROM tickets WHERE holder = ?1
+             UNION SELECT key FROM tickets WHERE ?3 AND instr(within, ?2)";
+        let values = params![holder.as_str(), tokens, token != Token::NONE];
+        let keys = self
             .reader
             .db
-            // Without a token it reads only the tickets of this name.
-            .prepare_cached(
-                "SELECT key FROM tickets WHERE holder = ?1
-                 UNION SELECT key FROM tickets WHERE ?3 AND instr(within, ?2)",
-            )?;
-        let keys = keys.query_map(
-            params![holder.as_str(), tokens, token != Token::NONE],
-            |row| Ok(rows::key(row, 0)),
-        )?;
-        Ok(keys
-            .filter_map(Result::transpose)
-            .collect::<Result<_, _>>()?)
+            .all(waits, values, |row| Ok(rows::key(row, 0)))?;
+        Ok(keys.into_iter().flatten().collect())
     }
 
     /// There is no index for this: a claim that asks it has met a waiter for several keys, or in another mode.
@@ -339,25 +319,22 @@ impl Step for WriteTransaction<'_> {
         within: &[Token],
     ) -> Result<bool, TransactionError> {
         let (db, tables) = (self.reader.db, self.reader.tables);
-        let mut ours: bool = db
-            .prepare_cached("SELECT EXISTS (SELECT 1 FROM leases WHERE holder = ?1)")?
-            .query_row([named.map(HolderId::as_str)], |row| row.get(0))?;
-        if !ours && !within.is_empty() {
-            let any = "SELECT EXISTS (SELECT 1 FROM leases WHERE instr(?1, ',' || token || ','))";
-            let mut any = db.prepare_cached(any)?;
-            ours = any.query_row([rows::tokens(within)], |row| row.get(0))?;
+        if let Some(named) = named
+            && (db.any("SELECT 1 FROM leases WHERE holder = ?1", [named.as_str()])?
+                || lock_tables::name(tables, db, named)?)
+        {
+            return Ok(true);
         }
-        let named = named.filter(|_| !ours);
-        let theirs = named.map(|named| lock_tables::name(tables, db, named));
-        Ok(ours || theirs.transpose()?.unwrap_or(false))
+        let any = "SELECT 1 FROM leases WHERE instr(?1, ',' || token || ',')";
+        Ok(!within.is_empty() && db.any(any, [rows::tokens(within)])?)
     }
 
     /// Not in the database of another program: its locks have no history there.
     fn record_request(&mut self, event: &Event) -> Result<bool, TransactionError> {
-        if self.reader.tables == LockTables::Attached {
+        if !self.reader.tables.are_own() {
             return Ok(false);
         }
-        history::append(self.reader.db, event, self.history_limits)?;
+        self.record(event)?;
         Ok(true)
     }
 
@@ -377,34 +354,25 @@ impl WriteTransaction<'_> {
         engine::view(self, key, None)
     }
 
-    fn record_end(&mut self, lease: &Lease, evidence: &Evidence) -> Result<(), TransactionError> {
-        let (db, wall) = (self.reader.db, self.now().wall);
-        Ok(history::ended(
-            db,
-            wall,
-            lease,
-            evidence,
-            self.history_limits,
-        )?)
+    /// Adds an event to the history.
+    pub(crate) fn record(&self, event: &Event) -> Result<(), TransactionError> {
+        Ok(history::append(self.reader.db, event, self.options)?)
     }
 
-    /// The row in our own table only: the lock tables say something else by now.
-    fn remove_own_row(&self, key: &Key) -> Result<(), TransactionError> {
-        self.reader
-            .db
-            .prepare_cached("DELETE FROM leases WHERE key = ?1")?
-            .execute([key.as_str()])?;
-        Ok(())
+    /// Records that a lease ended, with the evidence (G3).
+    fn record_end(&self, lease: &Lease, evidence: &Evidence) -> Result<(), TransactionError> {
+        self.record(&Event {
+            evidence: Some(evidence.clone()),
+            ..Event::of(lease, EventKind::of(evidence), self.now().wall)
+        })
     }
 
     /// Raises the token counter by more than a power cut can undo.
     pub(crate) fn raise_tokens(&self) -> Result<(), TransactionError> {
         let (newest, _) = self.reader.tokens()?;
         let raise = "UPDATE tokens SET newest = ?1 WHERE id = 1";
-        self.reader
-            .db
-            .prepare_cached(raise)?
-            .execute([rows::number(newest.raised(JUMP)?.0)])?;
+        let newest = rows::number(newest.raised(JUMP)?.0);
+        self.reader.db.run(raise, [newest])?;
         Ok(())
     }
 

@@ -1,21 +1,20 @@
 //! What adding, changing and deleting need of a write transaction: [`EditStep`].
 
-use rusqlite::{OptionalExtension, ToSql, params};
+use rusqlite::{ToSql, params};
 use tenure_core::Event;
 use tenure_core::engine::Look as _;
 use tenure_tasks::edit::EditStep;
 use tenure_tasks::{Edit, Section, Task};
 
 use super::{find, rows};
-use crate::history;
+use crate::query::Query as _;
 use crate::rows::{number, time, unsigned};
 use crate::write::{TransactionError, WriteTransaction};
 
 impl EditStep for WriteTransaction<'_> {
     fn section(&mut self, id: &str) -> Result<Option<Section>, TransactionError> {
         let sql = "SELECT id, name FROM sections WHERE id = ?1";
-        let mut statement = self.reader.db.prepare_cached(sql)?;
-        Ok(statement.query_row([id], find::to_section).optional()?)
+        Ok(self.reader.db.first(sql, [id], find::to_section)?)
     }
 
     fn section_named(&mut self, name: &str) -> Result<Option<Section>, TransactionError> {
@@ -25,13 +24,13 @@ impl EditStep for WriteTransaction<'_> {
     fn insert_section(&mut self, section: &Section) -> Result<(), TransactionError> {
         let sql = "INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)";
         let row = params![section.id, section.name, time(self.now().wall)];
-        self.reader.db.prepare_cached(sql)?.execute(row)?;
+        self.reader.db.run(sql, row)?;
         Ok(())
     }
 
     fn erase_section(&mut self, section: &Section) -> Result<(), TransactionError> {
         let sql = "DELETE FROM sections WHERE id = ?1";
-        self.reader.db.prepare_cached(sql)?.execute([&section.id])?;
+        self.reader.db.run(sql, [&section.id])?;
         Ok(())
     }
 
@@ -47,16 +46,14 @@ impl EditStep for WriteTransaction<'_> {
                        EXISTS (SELECT 1 FROM leases WHERE key = 'task:' || tasks.id)
                        OR EXISTS (SELECT 1 FROM tickets WHERE key = 'task:' || tasks.id)
                        OR EXISTS (SELECT 1 FROM task_locks WHERE task_id = tasks.id))";
-        let mut statement = self.reader.db.prepare_cached(sql)?;
-        let ids = statement.query_map([section], |row| row.get(0))?;
-        Ok(ids.collect::<Result<_, _>>()?)
+        Ok(self.reader.db.all(sql, [section], |row| row.get(0))?)
     }
 
     fn move_tasks(&mut self, from: &Section, to: Option<&Section>) -> Result<(), TransactionError> {
         let sql = "UPDATE tasks SET section_id = ?2, updated_at = ?3 WHERE section_id = ?1";
         let to = to.map(|section| &section.id);
         let row = params![from.id, to, time(self.now().wall)];
-        self.reader.db.prepare_cached(sql)?.execute(row)?;
+        self.reader.db.run(sql, row)?;
         Ok(())
     }
 
@@ -69,7 +66,7 @@ impl EditStep for WriteTransaction<'_> {
              attempts, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
         };
         let db = self.reader.db;
-        db.prepare_cached(sql)?.execute(params![
+        let values = params![
             task.id,
             task.title,
             task.description,
@@ -80,28 +77,24 @@ impl EditStep for WriteTransaction<'_> {
             time(task.updated_at),
             number(task.attempts),
             task.last_error,
-        ])?;
-        db.prepare_cached("DELETE FROM task_dependencies WHERE task_id = ?1")?
-            .execute([&task.id])?;
+        ];
+        db.run(sql, values)?;
+        let dependencies = "DELETE FROM task_dependencies WHERE task_id = ?1";
+        db.run(dependencies, [&task.id])?;
         Ok(())
     }
 
     fn titled(&mut self, title: &str) -> Result<Option<Task>, TransactionError> {
         let sql = "SELECT id FROM tasks WHERE title = ?1 ORDER BY created_at, id LIMIT 1";
         let db = self.reader.db;
-        let mut statement = db.prepare_cached(sql)?;
-        let id: Option<String> = statement.query_row([title], |row| row.get(0)).optional()?;
-        match id {
-            Some(id) => Ok(rows::by_id(db, &id)?),
-            None => Ok(None),
-        }
+        let id: Option<String> = db.first(sql, [title], |row| row.get(0))?;
+        let task = id.map(|id| rows::by_id(db, &id)).transpose()?;
+        Ok(task.flatten())
     }
 
     fn set_fields(&mut self, id: &str, edit: &Edit) -> Result<(), TransactionError> {
         let db = self.reader.db;
-        let set = |sql: &str, value: &dyn ToSql| -> rusqlite::Result<usize> {
-            db.prepare_cached(sql)?.execute(params![id, value])
-        };
+        let set = |sql: &str, value: &dyn ToSql| db.run(sql, params![id, value]);
         if let Some(title) = &edit.title {
             set("UPDATE tasks SET title = ?2 WHERE id = ?1", title)?;
         }
@@ -128,7 +121,7 @@ impl EditStep for WriteTransaction<'_> {
 
     fn add_dependency(&mut self, id: &str, on: &str) -> Result<(), TransactionError> {
         let sql = "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)";
-        self.reader.db.prepare_cached(sql)?.execute([id, on])?;
+        self.reader.db.run(sql, [id, on])?;
         Ok(())
     }
 
@@ -136,19 +129,17 @@ impl EditStep for WriteTransaction<'_> {
         let sql = "WITH RECURSIVE before(id) AS (
                        SELECT ?1 UNION SELECT depends_on FROM task_dependencies, before WHERE task_id = before.id
                    ) SELECT 1 FROM before WHERE id = ?2 LIMIT 1";
-        Ok(self.reader.db.prepare_cached(sql)?.exists([id, on])?)
+        Ok(self.reader.db.any(sql, [id, on])?)
     }
 
     fn erase_task(&mut self, task: &Task) -> Result<usize, TransactionError> {
         let db = self.reader.db;
         let dependents = find::dependents(db, &task.id)?.len();
-        db.prepare_cached("DELETE FROM tasks WHERE id = ?1")?
-            .execute([&task.id])?;
+        db.run("DELETE FROM tasks WHERE id = ?1", [&task.id])?;
         Ok(dependents)
     }
 
     fn record_event(&mut self, event: &Event) -> Result<(), TransactionError> {
-        let limits = self.history_limits;
-        Ok(history::append(self.reader.db, event, limits)?)
+        self.record(event)
     }
 }

@@ -13,7 +13,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use tenure_core::Key;
 use tenure_host::random_uuid;
 use tenure_tasks::edit::{remove_section, remove_task};
@@ -24,6 +24,7 @@ use tenure_tasks::{MergeSummary, Replica, Section, SectionCopy, Status, TaskCopy
 use super::find;
 use super::rows::by_id;
 use super::share::{add_to, replica, sections, unshared};
+use crate::query::Query as _;
 use crate::rows::{number, time};
 use crate::write::{TransactionError, WriteTransaction};
 
@@ -45,7 +46,7 @@ impl WriteTransaction<'_> {
         both.merge(other.clone());
         let dropped = both.untangle_among(&others);
         let mut merged = MergeSummary {
-            circles: number_of(dropped.len()),
+            circles: dropped.len() as u64,
             ..MergeSummary::default()
         };
         for (id, _) in dropped {
@@ -106,8 +107,8 @@ impl WriteTransaction<'_> {
             }
         }
         let wrote = db.total_changes() > before;
-        db.prepare_cached("UPDATE exchange SET merging = 0, changes = changes + ?1")?
-            .execute([wrote])?;
+        let merged = "UPDATE exchange SET merging = 0, changes = changes + ?1";
+        db.run(merged, [wrote])?;
         if wrote {
             flow::ring_all_seekers(self)?;
         }
@@ -137,63 +138,43 @@ impl WriteTransaction<'_> {
         until: Timestamp,
         cause: &str,
     ) -> Result<(), TransactionError> {
-        self.reader
-            .db
-            .prepare_cached("INSERT OR IGNORE INTO task_history VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .execute(params![
-                id,
-                lost.name,
-                time(lost.at),
-                lost.value,
-                time(until),
-                cause
-            ])?;
+        let remember = "INSERT OR IGNORE INTO task_history VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let (at, until) = (time(lost.at), time(until));
+        let values = params![id, lost.name, at, lost.value, until, cause];
+        self.reader.db.run(remember, values)?;
         Ok(())
     }
 
     /// The sections that were deleted and have no tasks any more.
     fn deleted_sections(&self) -> rusqlite::Result<Vec<Section>> {
-        self.reader
-            .db
-            .prepare_cached(
-                "SELECT s.id, s.name FROM section_times t JOIN sections s ON t.name = s.name
-                 WHERE t.deleted AND NOT EXISTS (SELECT 1 FROM tasks WHERE section_id = s.id)",
-            )?
-            .query_map([], find::to_section)?
-            .collect()
+        let deleted = "SELECT s.id, s.name FROM section_times t JOIN sections s ON t.name = s.name
+             WHERE t.deleted AND NOT EXISTS (SELECT 1 FROM tasks WHERE section_id = s.id)";
+        self.reader.db.all(deleted, [], find::to_section)
     }
 
     /// Merges a section; `true` if it is new.
     fn merge_section(&mut self, section: &SectionCopy) -> Result<bool, TransactionError> {
         let db = self.reader.db;
+        let created_at = time(section.created_at);
         if !section.is_unchanged() {
-            db.prepare_cached("INSERT OR REPLACE INTO section_times VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![
-                    section.name,
-                    time(section.created_at),
-                    time(section.deleted.at),
-                    section.deleted.value
-                ])?;
+            let times = "INSERT OR REPLACE INTO section_times VALUES (?1, ?2, ?3, ?4)";
+            let deleted = &section.deleted;
+            let values = params![section.name, created_at, time(deleted.at), deleted.value];
+            db.run(times, values)?;
         }
-        let known = db
-            // Another program may have added two that differ in capitals: rename one of them.
-            .prepare_cached(
-                "UPDATE OR IGNORE sections SET name = ?1, created_at = ?2 WHERE name = ?1 COLLATE NOCASE",
-            )?
-            .execute(params![section.name, time(section.created_at)])?;
-        if known > 0 || section.deleted.value {
+        // Another program may have added two that differ in capitals: rename one of them.
+        let known = "UPDATE OR IGNORE sections SET name = ?1, created_at = ?2 WHERE name = ?1 COLLATE NOCASE";
+        if db.run(known, [&section.name, &created_at])? > 0 || section.deleted.value {
             return Ok(false);
         }
-        self.insert_merged(&section.name, &time(section.created_at))?;
+        self.insert_merged(&section.name, &created_at)?;
         Ok(true)
     }
 
     fn insert_merged(&self, name: &str, created_at: &str) -> rusqlite::Result<Section> {
         let id = random_uuid().to_string();
-        self.reader
-            .db
-            .prepare_cached("INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)")?
-            .execute([&id, name, created_at])?;
+        let insert = "INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)";
+        self.reader.db.run(insert, [&id, name, created_at])?;
         let name = name.to_owned();
         Ok(Section { id, name })
     }
@@ -204,10 +185,8 @@ impl WriteTransaction<'_> {
         if let Some(section) = find::section_named(db, name)? {
             return Ok(Some(section));
         }
-        let created_at: Option<String> = db
-            .prepare_cached("SELECT created_at FROM section_times WHERE name = ?1")?
-            .query_row([name], |row| row.get(0))
-            .optional()?;
+        let created_at = "SELECT created_at FROM section_times WHERE name = ?1";
+        let created_at: Option<String> = db.first(created_at, [name], |row| row.get(0))?;
         created_at
             .map(|created_at| self.insert_merged(name, &created_at))
             .transpose()
@@ -231,12 +210,11 @@ impl WriteTransaction<'_> {
             merged.deleted += 1;
         }
         let title = task.map(|task| task.title).unwrap_or_default();
-        db.prepare_cached(
-            "INSERT INTO deleted_tasks VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET at = ?2",
-        )?
-        .execute(params![id, time(at), title])?;
-        db.prepare_cached("DELETE FROM dependency_times WHERE task_id = ?1 OR depends_on = ?1")?
-            .execute([id])?;
+        let deleted =
+            "INSERT INTO deleted_tasks VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET at = ?2";
+        db.run(deleted, params![id, time(at), title])?;
+        let times = "DELETE FROM dependency_times WHERE task_id = ?1 OR depends_on = ?1";
+        db.run(times, [id])?;
         Ok(())
     }
 
@@ -250,8 +228,8 @@ impl WriteTransaction<'_> {
         let db = self.reader.db;
         let mut copy = copy.clone();
         let Some(before) = before else {
-            db.prepare_cached("INSERT INTO tasks (id, title) VALUES (?1, ?2)")?
-                .execute([id, &copy.title.value])?;
+            let insert = "INSERT INTO tasks (id, title) VALUES (?1, ?2)";
+            db.run(insert, [id, &copy.title.value])?;
             merged.added += 1;
             return self.put_copy(id, &copy, true);
         };
@@ -301,11 +279,9 @@ impl WriteTransaction<'_> {
                 time(at)
             }
         };
-        db.prepare_cached(
-            "UPDATE tasks SET title = ?2, description = ?3, section_id = ?4, priority = ?5, created_at = ?6,
-             updated_at = ?7, title_at = ?8, description_at = ?9, section_at = ?10, priority_at = ?11 WHERE id = ?1",
-        )?
-        .execute(params![
+        let fields = "UPDATE tasks SET title = ?2, description = ?3, section_id = ?4, priority = ?5, created_at = ?6,
+             updated_at = ?7, title_at = ?8, description_at = ?9, section_at = ?10, priority_at = ?11 WHERE id = ?1";
+        let values = params![
             id,
             copy.title.value,
             copy.description.value,
@@ -317,62 +293,52 @@ impl WriteTransaction<'_> {
             stamp(copy.description.at),
             stamp(copy.section.at),
             stamp(copy.priority.at),
-        ])?;
+        ];
+        db.run(fields, values)?;
         let progress = &copy.progress;
         if progressed {
             let status = progress.value.status();
-            db.prepare_cached(
-                "UPDATE tasks SET status = ?2, attempts = ?3, last_error = ?4, not_before = NULL, elsewhere = ?5
-                 WHERE id = ?1",
-            )?
-            .execute(params![
+            let set = "UPDATE tasks SET status = ?2, attempts = ?3, last_error = ?4, not_before = NULL, elsewhere = ?5
+                 WHERE id = ?1";
+            let values = params![
                 id,
                 status.word(),
                 number(progress.value.attempts),
                 progress.value.last_error,
                 status == Status::InProgress,
-            ])?;
+            ];
+            db.run(set, values)?;
         }
         // Always: created_at may have moved, and '' means created_at.
-        db.prepare_cached("UPDATE tasks SET status_at = ?2 WHERE id = ?1")?
-            .execute([id, &stamp(progress.at)])?;
+        let stamped = "UPDATE tasks SET status_at = ?2 WHERE id = ?1";
+        db.run(stamped, [id, &stamp(progress.at)])?;
         Ok(())
     }
 
     fn merge_dependencies(&mut self, id: &str, copy: &TaskCopy) -> Result<(), TransactionError> {
         let db = self.reader.db;
         for (on, edge) in &copy.depends_on {
-            if edge.value {
-                db.prepare_cached(
-                    "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)",
-                )?
-                .execute([id, on])?;
+            let change = if edge.value {
+                "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)"
             } else {
-                db.prepare_cached(
-                    "DELETE FROM task_dependencies WHERE task_id = ?1 AND depends_on = ?2",
-                )?
-                .execute([id, on])?;
-            }
-            db.prepare_cached("INSERT OR REPLACE INTO dependency_times VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![id, on, time(edge.at), edge.value])?;
+                "DELETE FROM task_dependencies WHERE task_id = ?1 AND depends_on = ?2"
+            };
+            db.run(change, [id, on])?;
+            let times = "INSERT OR REPLACE INTO dependency_times VALUES (?1, ?2, ?3, ?4)";
+            db.run(times, params![id, on, time(edge.at), edge.value])?;
         }
         Ok(())
     }
 
     /// Whether a runner holds a task here.
     fn is_worked_on(&mut self, id: &str) -> Result<bool, TransactionError> {
-        let key = task_key(id)?;
-        self.is_held(&key)
+        self.is_held(&task_key(id)?)
     }
 
     fn is_held(&mut self, key: &Key) -> Result<bool, TransactionError> {
-        let view = self.view(key)?;
-        let lease = view
-            .leases
-            .into_iter()
-            .next()
-            .map(|lease| self.reader.verdict(lease));
-        Ok(lease.is_some_and(|(_, verdict)| verdict.ended().is_none()))
+        let lease = self.view(key)?.leases.into_iter().next();
+        let verdict = lease.map(|lease| self.reader.verdict(lease).1);
+        Ok(verdict.is_some_and(|verdict| verdict.ended().is_none()))
     }
 }
 
@@ -390,9 +356,9 @@ fn part(
     for id in concerned {
         add_to(&mut here, db, id)?;
     }
-    let edges_of = |copy: &TaskCopy| -> Vec<(String, bool)> {
-        let edges = copy.depends_on.iter();
-        edges.map(|(on, edge)| (on.clone(), edge.value)).collect()
+    let dependencies = |copy: &TaskCopy| -> Vec<String> {
+        let present = copy.depends_on.iter().filter(|(_, edge)| edge.value);
+        present.map(|(on, _)| on.clone()).collect()
     };
     let is_new = |id: &String, on: &String| {
         let known = here.tasks.get(id).and_then(|task| task.depends_on.get(on));
@@ -401,10 +367,8 @@ fn part(
     // Only a new dependency can close a cycle; all tasks of that cycle are below it.
     let mut below: Vec<String> = Vec::new();
     for (id, copy) in &other.tasks {
-        let new = edges_of(copy)
-            .into_iter()
-            .filter(|(on, present)| *present && is_new(id, on));
-        below.extend(new.map(|(on, _)| on));
+        let new = dependencies(copy).into_iter();
+        below.extend(new.filter(|on| is_new(id, on)));
     }
     let mut seen: HashSet<String> = HashSet::new();
     while let Some(id) = below.pop() {
@@ -412,13 +376,8 @@ fn part(
             continue;
         }
         add_to(&mut here, db, &id)?;
-        for copy in [here.tasks.get(&id), other.tasks.get(&id)]
-            .into_iter()
-            .flatten()
-        {
-            let present = edges_of(copy).into_iter().filter(|(_, present)| *present);
-            below.extend(present.map(|(on, _)| on));
-        }
+        let copies = [here.tasks.get(&id), other.tasks.get(&id)];
+        below.extend(copies.into_iter().flatten().flat_map(dependencies));
     }
     // Whether the other tasks that these depend on exist, or were deleted.
     let mut others = HashSet::new();
@@ -444,12 +403,10 @@ fn deleted_but_present(
     db: &Connection,
     concerned: &BTreeSet<String>,
 ) -> rusqlite::Result<BTreeSet<String>> {
-    let mut statement = db.prepare_cached(
-        "SELECT 1 FROM deleted_tasks d JOIN tasks t ON t.id = d.id WHERE d.id = ?1",
-    )?;
+    let both = "SELECT 1 FROM deleted_tasks d JOIN tasks t ON t.id = d.id WHERE d.id = ?1";
     let mut found = BTreeSet::new();
     for id in concerned {
-        if statement.exists([id])? {
+        if db.any(both, [id])? {
             found.insert(id.clone());
         }
     }
@@ -490,8 +447,4 @@ fn fields(copy: &TaskCopy) -> [StampedField; 5] {
             copy.progress.at,
         ),
     ]
-}
-
-fn number_of(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }

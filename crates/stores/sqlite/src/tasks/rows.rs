@@ -1,13 +1,14 @@
 //! Rows to tasks and back.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use tenure_core::{HolderId, Priority, Token};
 use tenure_tasks::check_id;
 use tenure_tasks::follow::lost_after_grant;
 use tenure_tasks::{Section, Status, Task};
 
 use crate::lock_tables::instant;
+use crate::query::Query as _;
 use crate::rows::{number, optional_text, text, unsigned};
 
 /// Selects tasks `t` with their section `s`, with the columns in the order that [`task`] reads
@@ -98,19 +99,15 @@ pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
 
 /// The task with this id.
 pub(super) fn by_id(db: &Connection, id: &str) -> rusqlite::Result<Option<Task>> {
-    db.prepare_cached(select_task!("WHERE t.id = ?1"))?
-        .query_row([id], task)
-        .optional()
+    db.first(select_task!("WHERE t.id = ?1"), [id], task)
 }
 
 /// The runners that a task was taken over from.
 pub(super) fn lost(db: &Connection, id: &str) -> rusqlite::Result<Vec<HolderId>> {
-    let text: Option<String> = db
-        .prepare_cached("SELECT lost FROM tasks WHERE id = ?1")?
-        .query_row([id], |row| optional_text(row, 0))
-        .optional()?
-        .flatten();
+    let select = "SELECT lost FROM tasks WHERE id = ?1";
+    let text = db.first(select, [id], |row| optional_text(row, 0))?;
     let names: Vec<String> = text
+        .flatten()
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
     Ok(names
@@ -121,8 +118,8 @@ pub(super) fn lost(db: &Connection, id: &str) -> rusqlite::Result<Vec<HolderId>>
 
 /// Records the runners that a task was taken over from.
 pub(super) fn set_lost(db: &Connection, id: &str, lost: &[HolderId]) -> rusqlite::Result<()> {
-    db.prepare_cached("UPDATE tasks SET lost = ?2 WHERE id = ?1")?
-        .execute(params![id, crate::rows::json(&lost)?])?;
+    let set = "UPDATE tasks SET lost = ?2 WHERE id = ?1";
+    db.run(set, params![id, crate::rows::json(&lost)?])?;
     Ok(())
 }
 
@@ -133,10 +130,10 @@ pub(super) fn granted(
     runner: &HolderId,
     token: Token,
 ) -> rusqlite::Result<()> {
-    let last: Option<(String, Option<String>)> = db
-        .prepare_cached("SELECT status, runner FROM tasks WHERE id = ?1")?
-        .query_row([id], |row| Ok((text(row, 0)?, optional_text(row, 1)?)))
-        .optional()?;
+    let last = "SELECT status, runner FROM tasks WHERE id = ?1";
+    let last = db.first(last, [id], |row| {
+        Ok((text(row, 0)?, optional_text(row, 1)?))
+    })?;
     let Some((status, last)) = last else {
         return Ok(());
     };
@@ -147,7 +144,7 @@ pub(super) fn granted(
     if after != before {
         set_lost(db, id, &after)?;
     }
-    db.prepare_cached("UPDATE tasks SET runner = ?2, token = ?3 WHERE id = ?1")?
-        .execute(params![id, runner.as_str(), number(token.0)])?;
+    let set = "UPDATE tasks SET runner = ?2, token = ?3 WHERE id = ?1";
+    db.run(set, params![id, runner.as_str(), number(token.0)])?;
     Ok(())
 }

@@ -9,8 +9,8 @@ use tenure_tasks::{
 };
 
 use crate::lock_tables::instant;
-use crate::rows::{number, time, unsigned};
-use crate::rows::{optional_text, text};
+use crate::query::Query as _;
+use crate::rows::{number, optional_text, text, time, unsigned};
 use crate::write::{TransactionError, WriteTransaction};
 
 /// The columns of a shared task.
@@ -44,38 +44,45 @@ macro_rules! select_edges {
 pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     let mut replica = sections(db)?;
     let mut edges = edges(db)?;
-    let mut tasks = db.prepare_cached(select_copy!(""))?;
-    let mut rows = tasks.query([])?;
-    while let Some(row) = rows.next()? {
-        if let Some(id) = shared_id(row, 0)? {
-            let depends_on = edges.remove(&id).unwrap_or_default();
-            replica.tasks.insert(id, copy(row, depends_on)?);
-        }
-    }
-    let mut deleted = db.prepare_cached("SELECT id, at FROM deleted_tasks")?;
-    let mut rows = deleted.query([])?;
-    while let Some(row) = rows.next()? {
-        if let Some(id) = shared_id(row, 0)? {
-            replica.delete(id, moment(row, 1, None)?);
-        }
-    }
+    db.all(select_copy!(""), [], |row| {
+        add_task(&mut replica, row, |id| edges.remove(id).unwrap_or_default())
+    })?;
+    let deleted = "SELECT id, at FROM deleted_tasks";
+    db.all(deleted, [], |row| add_deletion(&mut replica, row))?;
     replica.tidy();
     Ok(replica)
+}
+
+fn add_task(
+    replica: &mut Replica,
+    row: &Row<'_>,
+    depends_on: impl FnOnce(&str) -> Edges,
+) -> rusqlite::Result<()> {
+    if let Some(id) = shared_id(row, 0)? {
+        let copy = copy(row, depends_on(&id))?;
+        replica.tasks.insert(id, copy);
+    }
+    Ok(())
+}
+
+fn add_deletion(replica: &mut Replica, row: &Row<'_>) -> rusqlite::Result<()> {
+    if let Some(id) = shared_id(row, 0)? {
+        replica.delete(id, moment(row, 1, None)?);
+    }
+    Ok(())
 }
 
 /// A replica without tasks.
 pub(super) fn sections(db: &Connection) -> rusqlite::Result<Replica> {
     let mut replica = Replica::default();
-    let mut sections = db.prepare_cached("SELECT name, created_at FROM sections")?;
-    let mut rows = sections.query([])?;
-    while let Some(row) = rows.next()? {
+    db.all("SELECT name, created_at FROM sections", [], |row| {
         if let Some(name) = shared_name(row, 0)? {
             replica.add_section(SectionCopy::added(name, moment(row, 1, None)?));
         }
-    }
-    let mut times = db.prepare_cached("SELECT name, created_at, at, deleted FROM section_times")?;
-    let mut rows = times.query([])?;
-    while let Some(row) = rows.next()? {
+        Ok(())
+    })?;
+    let times = "SELECT name, created_at, at, deleted FROM section_times";
+    db.all(times, [], |row| {
         if let Some(name) = shared_name(row, 0)? {
             replica.add_section(SectionCopy {
                 name,
@@ -83,34 +90,25 @@ pub(super) fn sections(db: &Connection) -> rusqlite::Result<Replica> {
                 deleted: Stamped::new(row.get(3)?, moment(row, 2, None)?),
             });
         }
-    }
+        Ok(())
+    })?;
     Ok(replica)
 }
 
 /// Adds a task to a replica, or its deletion. Call [`Replica::tidy`] after the last one.
 pub(super) fn add_to(replica: &mut Replica, db: &Connection, id: &str) -> rusqlite::Result<()> {
     let mut edges: Edges = BTreeMap::new();
-    let mut statement = db.prepare_cached(select_edges!("d.task_id = ?1"))?;
-    let mut rows = statement.query([id])?;
-    while let Some(row) = rows.next()? {
+    db.all(select_edges!("d.task_id = ?1"), [id], |row| {
         if let Some(other) = shared_id(row, 1)? {
             edges.insert(other, edge(row)?);
         }
-    }
-    let mut statement = db.prepare_cached(select_copy!("WHERE t.id = ?1"))?;
-    let mut rows = statement.query([id])?;
-    if let Some(row) = rows.next()?
-        && let Some(id) = shared_id(row, 0)?
-    {
-        replica.tasks.insert(id, copy(row, edges)?);
-    }
-    let mut statement = db.prepare_cached("SELECT id, at FROM deleted_tasks WHERE id = ?1")?;
-    let mut rows = statement.query([id])?;
-    if let Some(row) = rows.next()?
-        && let Some(id) = shared_id(row, 0)?
-    {
-        replica.delete(id, moment(row, 1, None)?);
-    }
+        Ok(())
+    })?;
+    db.first(select_copy!("WHERE t.id = ?1"), [id], |row| {
+        add_task(replica, row, |_| edges)
+    })?;
+    let deleted = "SELECT id, at FROM deleted_tasks WHERE id = ?1";
+    db.first(deleted, [id], |row| add_deletion(replica, row))?;
     Ok(())
 }
 
@@ -135,13 +133,12 @@ type Edges = BTreeMap<String, Stamped<bool>>;
 /// The dependencies of each task, and those that were dropped.
 fn edges(db: &Connection) -> rusqlite::Result<BTreeMap<String, Edges>> {
     let mut edges: BTreeMap<String, Edges> = BTreeMap::new();
-    let mut statement = db.prepare_cached(select_edges!("true"))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    db.all(select_edges!("true"), [], |row| {
         if let (Some(id), Some(other)) = (shared_id(row, 0)?, shared_id(row, 1)?) {
             edges.entry(id).or_default().insert(other, edge(row)?);
         }
-    }
+        Ok(())
+    })?;
     Ok(edges)
 }
 
@@ -207,18 +204,15 @@ pub(super) fn sync_state(db: &Connection) -> rusqlite::Result<SyncState> {
 
 /// The ids of the tasks that have to be shared; an empty one stands for the sections.
 pub(super) fn unshared(db: &Connection) -> rusqlite::Result<Vec<String>> {
-    db.prepare_cached("SELECT id FROM unshared WHERE typeof(id) = 'text'")?
-        .query_map([], |row| row.get(0))?
-        .collect()
+    let ids = "SELECT id FROM unshared WHERE typeof(id) = 'text'";
+    db.all(ids, [], |row| row.get(0))
 }
 
 /// The earlier values of a task's fields, the newest first.
 pub(super) fn past(db: &Connection, id: &str) -> rusqlite::Result<Vec<Past>> {
-    let mut statement = db.prepare_cached(
-        "SELECT field, value, at, until, cause FROM task_history WHERE task_id = ?1
-         ORDER BY until DESC, at DESC, field",
-    )?;
-    let rows = statement.query_map([id], |row| {
+    let past = "SELECT field, value, at, until, cause FROM task_history WHERE task_id = ?1
+         ORDER BY until DESC, at DESC, field";
+    db.all(past, [id], |row| {
         let cause: String = row.get(4)?;
         Ok(Past {
             field: row.get(0)?,
@@ -231,18 +225,16 @@ pub(super) fn past(db: &Connection, id: &str) -> rusqlite::Result<Vec<Past>> {
                 _ => Cause::Changed,
             },
         })
-    })?;
-    rows.collect()
+    })
 }
 
 impl WriteTransaction<'_> {
     /// Records what is shared, and the note of a sync.
     pub(super) fn settle(&self, note: &str, changes: u64) -> Result<(), TransactionError> {
         let db = self.reader.db;
-        db.prepare_cached("UPDATE exchange SET settled = ?1")?
-            .execute([note])?;
-        db.prepare_cached("DELETE FROM unshared WHERE change <= ?1")?
-            .execute([number(changes)])?;
+        db.run("UPDATE exchange SET settled = ?1", [note])?;
+        let shared = "DELETE FROM unshared WHERE change <= ?1";
+        db.run(shared, [number(changes)])?;
         Ok(())
     }
 
@@ -254,10 +246,8 @@ impl WriteTransaction<'_> {
 
     /// Marks a task as one that the next sync has to look at, too.
     pub(super) fn not_shared_yet(&self, id: &str) -> Result<(), TransactionError> {
-        self.reader
-            .db
-            .prepare_cached("INSERT OR REPLACE INTO unshared SELECT ?1, changes + 1 FROM exchange")?
-            .execute([id])?;
+        let mark = "INSERT OR REPLACE INTO unshared SELECT ?1, changes + 1 FROM exchange";
+        self.reader.db.run(mark, [id])?;
         Ok(())
     }
 }

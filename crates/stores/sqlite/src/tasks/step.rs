@@ -13,6 +13,7 @@ use tenure_tasks::{Task, TaskError, TaskStep};
 use super::{find, rows};
 use crate::history;
 use crate::lock_tables::instant;
+use crate::query::Query as _;
 use crate::rows::{key, number, optional_text, text, time};
 use crate::write::{TransactionError, WriteTransaction};
 
@@ -51,14 +52,15 @@ impl TaskStep for WriteTransaction<'_> {
     fn set_progress(&mut self, task: &Task) -> Result<(), TransactionError> {
         let sql = "UPDATE tasks SET status = ?2, attempts = ?3, last_error = ?4, not_before = ?5, updated_at = ?6
                    WHERE id = ?1";
-        self.reader.db.prepare_cached(sql)?.execute(params![
+        let values = params![
             task.id,
             task.status.word(),
             number(task.attempts),
             task.last_error,
             task.not_before.map(time),
             time(task.updated_at),
-        ])?;
+        ];
+        self.reader.db.run(sql, values)?;
         Ok(())
     }
 
@@ -82,14 +84,13 @@ impl TaskStep for WriteTransaction<'_> {
     ) -> Result<Vec<String>, TransactionError> {
         let sql =
             "SELECT id FROM tasks WHERE section_id = ?1 AND status = 'in_progress' AND runner = ?2";
-        let mut statement = self.reader.db.prepare_cached(sql)?;
-        let ids = statement.query_map([section, runner.as_str()], |row| row.get(0))?;
-        Ok(ids.collect::<Result<_, _>>()?)
+        let values = [section, runner.as_str()];
+        Ok(self.reader.db.all(sql, values, |row| row.get(0))?)
     }
 
     fn has_open(&mut self, section: &str) -> Result<bool, TransactionError> {
         let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status IN ('pending', 'in_progress') LIMIT 1";
-        Ok(self.reader.db.prepare_cached(sql)?.exists([section])?)
+        Ok(self.reader.db.any(sql, [section])?)
     }
 
     fn last_end(&mut self, key: &Key) -> Result<Option<Evidence>, TransactionError> {
@@ -98,50 +99,41 @@ impl TaskStep for WriteTransaction<'_> {
 
     fn held_sections(&mut self) -> Result<Vec<(Key, HolderId)>, TransactionError> {
         let sql = "SELECT key, holder FROM leases WHERE key >= 'section:' AND key < 'section;'";
-        let mut statement = self.reader.db.prepare_cached(sql)?;
-        let held = statement.query_map([], |row| {
+        let held = self.reader.db.all(sql, [], |row| {
             let holder = HolderId::parse(text(row, 1)?);
             let holder = holder.unwrap_or_else(|_| HolderId::unreadable());
             Ok(key(row, 0).map(|key| (key, holder)))
         })?;
-        Ok(held
-            .filter_map(Result::transpose)
-            .collect::<Result<_, _>>()?)
+        Ok(held.into_iter().flatten().collect())
     }
 
     fn end_pauses(&mut self, now: Timestamp, horizon: Timestamp) -> Result<(), TransactionError> {
         let sql = "UPDATE tasks SET not_before = NULL
                    WHERE not_before IS NOT NULL AND (not_before <= ?1 OR not_before > ?2)";
-        self.reader
-            .db
-            .prepare_cached(sql)?
-            .execute([time(now), time(horizon)])?;
+        self.reader.db.run(sql, [time(now), time(horizon)])?;
         Ok(())
     }
 
     fn first_pause(&mut self) -> Result<Option<Timestamp>, TransactionError> {
         let sql = "SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL
                    AND status IN ('pending', 'in_progress') AND blockers = 0";
-        let mut statement = self.reader.db.prepare_cached(sql)?;
-        let first: Option<String> = statement.query_row([], |row| row.get(0))?;
-        Ok(first.as_deref().and_then(instant))
+        let first: Option<Option<String>> = self.reader.db.first(sql, [], |row| row.get(0))?;
+        Ok(first.flatten().as_deref().and_then(instant))
     }
 
     fn ready(&mut self, part: ReadyPart<'_>) -> Result<Vec<Candidate>, TransactionError> {
-        let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
-        let skip = i64::try_from(part.skip).unwrap_or(i64::MAX);
+        let (limit, skip) = (number(part.limit), number(part.skip));
         let db = self.reader.db;
-        let found = match part.section {
-            None => db
-                .prepare_cached(select_ready!("tasks_ready", ""))?
-                .query_map([limit, skip], candidate)?
-                .collect::<Result<_, _>>()?,
-            Some(section) => db
-                .prepare_cached(select_ready!("tasks_ready_in", "AND section_id IS ?3"))?
-                .query_map(params![limit, skip, section], candidate)?
-                .collect::<Result<_, _>>()?,
-        };
-        Ok(found)
+        Ok(match part.section {
+            None => {
+                let ready = select_ready!("tasks_ready", "");
+                db.all(ready, [limit, skip], candidate)?
+            }
+            Some(section) => {
+                let ready = select_ready!("tasks_ready_in", "AND section_id IS ?3");
+                db.all(ready, params![limit, skip, section], candidate)?
+            }
+        })
     }
 
     /// A few steps in the index for each section, however many tasks there are.
@@ -163,14 +155,12 @@ impl TaskStep for WriteTransaction<'_> {
                     ORDER BY priority DESC, created_at LIMIT 1)
                 FROM section WHERE section.id IS NOT NULL
             )";
-        let mut statement = self.reader.db.prepare_cached(sql)?;
-        let rows = statement.query_map([], candidate)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        Ok(self.reader.db.all(sql, [], candidate)?)
     }
 
     fn any_open(&mut self) -> Result<bool, TransactionError> {
         let sql = "SELECT 1 FROM tasks WHERE status IN ('pending', 'in_progress') AND elsewhere = 0 LIMIT 1";
-        Ok(self.reader.db.prepare_cached(sql)?.exists([])?)
+        Ok(self.reader.db.any(sql, [])?)
     }
 }
 
@@ -181,19 +171,17 @@ impl ImportStep for WriteTransaction<'_> {
 
     fn dependencies(&mut self) -> Result<Vec<(String, String)>, TransactionError> {
         let sql = "SELECT task_id, depends_on FROM task_dependencies";
-        let mut statement = self.reader.db.prepare_cached(sql)?;
-        let edges = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(edges.collect::<Result<_, _>>()?)
+        Ok(self.reader.db.all(sql, [], |row| row.try_into())?)
     }
 
     fn was_deleted(&mut self, id: &str) -> Result<bool, TransactionError> {
         let sql = "SELECT 1 FROM deleted_tasks WHERE id = ?1";
-        Ok(self.reader.db.prepare_cached(sql)?.exists([id])?)
+        Ok(self.reader.db.any(sql, [id])?)
     }
 
     fn task_error(error: TransactionError) -> Result<TaskError, TransactionError> {
         match error {
-            TransactionError::Task(error) => Ok(*error),
+            TransactionError::Refused(error) => Ok(*error),
             other => Err(other),
         }
     }
