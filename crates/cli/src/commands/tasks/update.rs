@@ -227,7 +227,7 @@ fn started_answer(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> An
     let undo = undo(tenure, &task_guard);
     task_guard.leave_standing();
     let answer = started_text(global, &task, data);
-    if reason == Some(Reason::AlreadyOwned) {
+    if reason == Reason::AlreadyOwned {
         return answer;
     }
     answer.or_undo(undo)
