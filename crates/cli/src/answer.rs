@@ -16,7 +16,7 @@ use tenure::store::{BadName, ErrorKind as StoreErrorKind, StoreError};
 use tenure::tasks::TaskError;
 use tenure::text::visible;
 use tenure::who::NoName;
-use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
+use tenure::wire::{Envelope, ErrorCode, ErrorJson, TaskBlockedJson};
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -262,7 +262,7 @@ impl From<TaskError> for Failure {
                     .details(json!({ "section": given, "candidates": candidates }))
             }
             TaskError::SectionExists(section) => {
-                Self::new(ErrorCode::SectionExists, message).details(SectionJson::from(&section))
+                Self::new(ErrorCode::SectionExists, message).details(section)
             }
             TaskError::SectionInUse {
                 section,

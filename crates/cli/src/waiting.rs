@@ -230,7 +230,9 @@ pub(crate) fn until_signal<T>(signals: &Signals, call: impl FnOnce() -> T) -> (T
 pub(crate) fn deadlock(what: &str, cycle: &Cycle) -> Failure {
     let message =
         format!("waiting for {what} would never end: {cycle}\n  release one of these keys first");
-    Failure::new(ErrorCode::Deadlock, message).details(DeadlockJson::from(cycle))
+    Failure::new(ErrorCode::Deadlock, message).details(DeadlockJson {
+        cycle: cycle.clone(),
+    })
 }
 
 /// A wait for a lease of the calling shell itself.

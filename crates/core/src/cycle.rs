@@ -9,7 +9,8 @@ use crate::lease::{Grant, Lease, Token};
 use crate::waits::Wanted;
 
 /// One wait of a cycle: a waiter waits for a key that a holder holds.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wait {
     /// The waiter.
     pub waiter: HolderId,
@@ -31,7 +32,8 @@ impl Wait {
 }
 
 /// A chain of waits that leads back to its beginning. Never empty.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Cycle(pub Vec<Wait>);
 

@@ -18,20 +18,20 @@ use tenure_lockfile::{Access, MkdirStore, Options};
 
 /// The locks of a project's boards.
 #[derive(Debug, Default)]
-pub(crate) struct BoardLocks(Vec<BoardLock>);
+pub(crate) struct BoardLocks(Vec<WatchedLock>);
 
 #[derive(Debug)]
-struct BoardLock {
+struct WatchedLock {
     path: PathBuf,
     changes: LockWatch,
     /// Whether `changes` are those of the lock, not of its folder, which does not exist yet.
     in_place: bool,
-    holder: Holder,
+    holder: WatchedHolder,
 }
 
 /// What is known of the holder.
 #[derive(Debug)]
-enum Holder {
+enum WatchedHolder {
     /// There is none, or it is not a tenure, or it can't be watched.
     NotWatched,
     Runs(ExitWatch),
@@ -53,7 +53,7 @@ impl BoardLocks {
                     ),
                 };
                 let holder = holder(&path);
-                Some(BoardLock {
+                Some(WatchedLock {
                     path,
                     changes,
                     in_place,
@@ -69,8 +69,8 @@ impl BoardLocks {
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.0.iter().flat_map(|lock| {
             let holder = match &lock.holder {
-                Holder::Runs(exit) => Some(exit.poll_fd()),
-                Holder::NotWatched | Holder::HasExited => None,
+                WatchedHolder::Runs(exit) => Some(exit.poll_fd()),
+                WatchedHolder::NotWatched | WatchedHolder::HasExited => None,
             };
             let changes = PollFd::new(&lock.changes, PollFlags::IN);
             std::iter::once(changes).chain(holder)
@@ -90,28 +90,28 @@ impl BoardLocks {
             lock.holder = holder(&lock.path);
         }
         let mut holders = self.0.iter().map(|lock| &lock.holder);
-        holders.any(|holder| matches!(holder, Holder::HasExited))
+        holders.any(|holder| matches!(holder, WatchedHolder::HasExited))
     }
 }
 
-fn holder(path: &std::path::Path) -> Holder {
+fn holder(path: &std::path::Path) -> WatchedHolder {
     let options = Options {
         access: Access::ReadOnly,
         ..Options::default()
     };
     let Ok(store) = MkdirStore::open(path, options) else {
-        return Holder::NotWatched;
+        return WatchedHolder::NotWatched;
     };
     let Some(found) = store
         .found()
         .filter(|found| found.proof == HolderProof::Binding)
     else {
-        return Holder::NotWatched;
+        return WatchedHolder::NotWatched;
     };
     let live = store.sidecar().liveness_folder();
     match ExitWatch::on(&live, &found.lease.holder.binding) {
-        Ok(Some(exit)) => Holder::Runs(exit),
-        Ok(None) => Holder::HasExited,
-        Err(_) => Holder::NotWatched,
+        Ok(Some(exit)) => WatchedHolder::Runs(exit),
+        Ok(None) => WatchedHolder::HasExited,
+        Err(_) => WatchedHolder::NotWatched,
     }
 }

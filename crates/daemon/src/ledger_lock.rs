@@ -166,10 +166,7 @@ fn keep_watch(
 
 /// Waits for one of these, the first of which says that the watch ends.
 fn is_stopped(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> bool {
-    let limit = limit.map(|limit| Timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: limit.subsec_nanos().into(),
-    });
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let _ = poll(fds, limit.as_ref());
     fds.first().is_some_and(|fd| !fd.revents().is_empty())
 }

@@ -26,11 +26,11 @@ pub(crate) struct LockLocations {
 #[derive(Debug)]
 struct LockLocation {
     folder: PathBuf,
-    watch: Option<Watch>,
+    watch: Option<LocationWatch>,
 }
 
 #[derive(Debug)]
-struct Watch {
+struct LocationWatch {
     /// The path that is watched, and the identity of the folder that it is in.
     path: PathBuf,
     folder: (u64, u64),
@@ -115,13 +115,13 @@ impl LockLocation {
             self.watch = None;
             return Ok(());
         };
-        let same = |watch: &Watch| watch.path == path && watch.folder == folder;
+        let same = |watch: &LocationWatch| watch.path == path && watch.folder == folder;
         if self.watch.as_ref().is_some_and(same) {
             return Ok(());
         }
         self.watch = None;
         let changes = LockWatch::on(&path, Listen::Everything)?;
-        self.watch = Some(Watch {
+        self.watch = Some(LocationWatch {
             path,
             folder,
             changes,

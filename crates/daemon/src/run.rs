@@ -139,9 +139,8 @@ struct Daemon<'a> {
     output: Output<'a>,
     config: Config,
     state: DaemonState,
-    clock: HostClock,
     /// Problems outside of the cycles. Each is logged once, until it changes.
-    problems: Vec<Problem>,
+    problems: Vec<StandingProblem>,
     ledger_locks: Vec<LedgerLockWatch>,
 }
 
@@ -161,29 +160,17 @@ impl Output<'_> {
 }
 
 /// A problem outside of the cycles. Its text is the line in the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Problem {
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum StandingProblem {
     /// The settings are invalid.
+    #[error("Invalid settings, keeping the previous ones: {0}")]
     Settings(String),
     /// A location of an exclusive lock can't be watched; it is checked once in this time.
-    Watch(String, Duration),
+    #[error("{what}; checking for locks every {} instead", duration::format(*.interval))]
+    Watch { what: String, interval: Duration },
     /// The state can't be written.
+    #[error("Can't write {file}: {0}", file = crate::state::FILE)]
     State(String),
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Settings(error) => {
-                write!(f, "Invalid settings, keeping the previous ones: {error}")
-            }
-            Self::Watch(error, interval) => {
-                let interval = duration::format(*interval);
-                write!(f, "{error}; checking for locks every {interval} instead")
-            }
-            Self::State(error) => write!(f, "Can't write {}: {error}", crate::state::FILE),
-        }
-    }
 }
 
 impl<'a> Daemon<'a> {
@@ -237,14 +224,9 @@ impl<'a> Daemon<'a> {
             options,
             folder,
             lock,
-            output: Output {
-                log,
-                echo,
-                clock: HostClock::new(),
-            },
+            output: Output { log, echo, clock },
             config,
             state,
-            clock,
             problems: Vec::new(),
             ledger_locks: Vec::new(),
         };
@@ -286,7 +268,7 @@ impl<'a> Daemon<'a> {
             }
             self.refresh(&mut locations);
             let mut boards = BoardLocks::of(&self.options.project);
-            let began = self.clock.now();
+            let began = self.output.clock.now();
             self.state.cycle_since = Some(began.wall);
             self.write_state();
             let output = &mut self.output;
@@ -300,7 +282,7 @@ impl<'a> Daemon<'a> {
             if is_worth_a_line(&report, previous.as_ref()) {
                 self.output.line(&report.result.to_string());
             }
-            let ended = self.clock.now();
+            let ended = self.output.clock.now();
             self.record_cycle(&began, &ended, &report.result);
             self.write_state();
             if signals.stop() {
@@ -350,7 +332,7 @@ impl<'a> Daemon<'a> {
         let home = self.options.home.as_deref();
         match self.options.project.background_config(home) {
             Ok(config) => self.config = config,
-            Err(error) => problems.push(Problem::Settings(error.to_string())),
+            Err(error) => problems.push(StandingProblem::Settings(error.to_string())),
         }
         self.output
             .log
@@ -362,7 +344,10 @@ impl<'a> Daemon<'a> {
             self.output.line(&line);
         }
         if let Some(error) = locations.watch_error() {
-            problems.push(Problem::Watch(error.to_owned(), interval));
+            problems.push(StandingProblem::Watch {
+                what: error.to_owned(),
+                interval,
+            });
         }
         for problem in &problems {
             if !self.problems.contains(problem) {
@@ -403,7 +388,7 @@ impl<'a> Daemon<'a> {
         let Err(error) = self.state.write(&self.folder) else {
             return;
         };
-        let problem = Problem::State(error.to_string());
+        let problem = StandingProblem::State(error.to_string());
         if !self.problems.contains(&problem) {
             self.output.line(&problem.to_string());
             self.problems.push(problem);
@@ -412,7 +397,7 @@ impl<'a> Daemon<'a> {
 
     fn stop(&mut self, reason: StopReason) {
         let line = format!("Stopped: {reason}.");
-        let at = self.clock.now().wall;
+        let at = self.output.clock.now().wall;
         if reason == StopReason::FolderGone {
             // Writing the log would create a file where the project was removed.
             (self.output.echo)(at, &line);

@@ -40,18 +40,14 @@ impl Signals {
             ids: Vec::new(),
         };
         for signal in [SIGTERM, SIGINT, SIGHUP] {
+            let reopens = signal == SIGHUP && hang_up == HangUp::Reopens;
             // A signal that was ignored when this process started stays ignored: nohup ignores SIGHUP,
             // and a shell ignores SIGINT for what it runs in the background. SIGTERM always stops the
             // daemon, and SIGHUP that reopens the log has nothing to do with a terminal.
-            let handled = match signal {
-                SIGTERM => true,
-                SIGHUP if hang_up == HangUp::Reopens => true,
-                _ => !is_ignored(signal),
-            };
-            if !handled {
+            if signal != SIGTERM && !reopens && is_ignored(signal) {
                 continue;
             }
-            let id = if signal == SIGHUP && hang_up == HangUp::Reopens {
+            let id = if reopens {
                 flag::register(signal, Arc::clone(&signals.reopen))?
             } else {
                 let number = usize::try_from(signal).unwrap_or_default();

@@ -17,6 +17,7 @@ use tenure_host::bell::alarm;
 use crate::board_locks::BoardLocks;
 use crate::lock_locations::LockLocations;
 use crate::signals::Signals;
+use crate::stop::await_end;
 
 /// The pause after the first change: other programs often create a lock first and write it then.
 const SETTLE: Duration = Duration::from_millis(30);
@@ -58,7 +59,7 @@ pub(crate) fn sleep(
         if let WokenBy::Signal = wait(signals, &settled, [])? {
             return signals.drain();
         }
-        let holder_ended = holder.is_some_and(|process| is_readable(process.as_fd()));
+        let holder_ended = holder.is_some_and(|it| await_end(it, Duration::ZERO).unwrap_or(false));
         let dead = boards.has_dead_holder();
         if locations.take_changes() || holder_ended || dead || !has_lock() {
             return match wait(signals, &distance, [])? {
@@ -101,12 +102,4 @@ fn wait<'a>(
     } else {
         WokenBy::Change
     })
-}
-
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    let now = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }

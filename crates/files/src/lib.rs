@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`ruling`] | the rule: whether a holder may write a file |
 //! | [`guard`] | git's side: hooks that judge commits and pushes |
 //! | [`agents`] | the agents' side: what their hooks say and understand |
 //! | [`setup`] | edits of the agents' configuration that can be undone byte for byte |
@@ -9,6 +10,7 @@
 pub mod agents;
 mod error;
 pub mod guard;
+pub mod ruling;
 pub mod setup;
 
 pub use error::Error;

@@ -16,7 +16,7 @@ pub const LARGEST: u64 = 1 << 20;
 
 /// What a folder's `.git` is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum GitEntry {
     /// It is not there.
     Missing,
     /// The folder of git itself.
@@ -27,7 +27,7 @@ pub enum Entry {
     Other,
 }
 
-impl Entry {
+impl GitEntry {
     /// The folder of git that belongs to the work tree: of a linked worktree, its own.
     pub fn folder(self) -> Option<PathBuf> {
         match self {
@@ -38,18 +38,20 @@ impl Entry {
 }
 
 /// What a folder's `.git` is.
-pub fn entry(folder: &Path) -> io::Result<Entry> {
+pub fn entry(folder: &Path) -> io::Result<GitEntry> {
     let entry = folder.join(".git");
     match look::link_at(&entry) {
-        Ok(None) => Ok(Entry::Missing),
+        Ok(None) => Ok(GitEntry::Missing),
         // Nothing is in a file.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Entry::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(GitEntry::Missing),
         Err(error) => Err(error),
-        Ok(Some(found)) if found.is_dir() => Ok(Entry::Folder(entry)),
-        Ok(Some(found)) if found.is_symlink() && look::is_folder(&entry)? => Ok(Entry::Link(entry)),
+        Ok(Some(found)) if found.is_dir() => Ok(GitEntry::Folder(entry)),
+        Ok(Some(found)) if found.is_symlink() && look::is_folder(&entry)? => {
+            Ok(GitEntry::Link(entry))
+        }
         Ok(Some(_)) => match named_in(&entry, b"gitdir: ") {
-            Ok(path) => Ok(Entry::Link(folder.join(path))),
-            Err(error) if names_nothing(&error) => Ok(Entry::Other),
+            Ok(path) => Ok(GitEntry::Link(folder.join(path))),
+            Err(error) if names_nothing(&error) => Ok(GitEntry::Other),
             Err(error) => Err(look::unreadable(&entry, &error)),
         },
     }
@@ -162,20 +164,23 @@ mod tests {
             std::fs::create_dir_all(&folder).unwrap();
             folder
         };
-        assert_eq!(entry(&folder("none")).unwrap(), Entry::Missing);
+        assert_eq!(entry(&folder("none")).unwrap(), GitEntry::Missing);
         let real = folder("own/.git");
-        assert_eq!(entry(&folder("own")).unwrap(), Entry::Folder(real.clone()));
+        assert_eq!(
+            entry(&folder("own")).unwrap(),
+            GitEntry::Folder(real.clone())
+        );
         let linked = folder("linked");
         std::os::unix::fs::symlink(&real, linked.join(".git")).unwrap();
-        assert_eq!(entry(&linked).unwrap(), Entry::Link(linked.join(".git")));
+        assert_eq!(entry(&linked).unwrap(), GitEntry::Link(linked.join(".git")));
         let tree = folder("tree");
         std::fs::write(tree.join(".git"), "gitdir: ../own/.git/worktrees/tree\n").unwrap();
         let own = tree.join("../own/.git/worktrees/tree");
-        assert_eq!(entry(&tree).unwrap(), Entry::Link(own));
+        assert_eq!(entry(&tree).unwrap(), GitEntry::Link(own));
         std::fs::write(tree.join(".git"), "something else\n").unwrap();
-        assert_eq!(entry(&tree).unwrap(), Entry::Other);
+        assert_eq!(entry(&tree).unwrap(), GitEntry::Other);
         std::fs::remove_file(tree.join(".git")).unwrap();
         std::os::unix::fs::symlink("nowhere", tree.join(".git")).unwrap();
-        assert_eq!(entry(&tree).unwrap(), Entry::Other);
+        assert_eq!(entry(&tree).unwrap(), GitEntry::Other);
     }
 }

@@ -5,60 +5,26 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tenure::store::call_deadline;
+use tenure::wire::{SyncChangeJson, SyncCommitJson, TimeJson};
 use tenure::{Project, Tenure};
 use tenure_tasks::{ImportSummary, Replica, TaskCopy, TaskError};
 
 use super::lines;
-use super::outcome::Failure;
-use super::repository::{LOCAL, Oid, Repository, Texts};
+use super::outcome::SyncError;
+use super::repository::{LOCAL, Oid, TaskRepository, Texts};
 use tenure_git::{Environment, Git};
-
-/// What one commit changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Commit {
-    /// Its id.
-    pub id: String,
-    /// When it was made.
-    pub at: Timestamp,
-    /// Who made it.
-    pub author: String,
-    /// What it changed, by task.
-    pub changes: Vec<Change>,
-}
-
-/// A change of one task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The task's id.
-    pub id: String,
-    /// Its title, after the change if it has one then.
-    pub title: String,
-    /// `added`, `deleted`, or the names of the fields that changed.
-    pub what: Vec<&'static str>,
-}
 
 /// The newest commits of the shared tasks that changed any, at most so many.
 pub fn log(
     project: &Project,
     tenure: &Tenure,
     limit: Option<usize>,
-) -> Result<Vec<Commit>, String> {
-    read_log(project, tenure, limit).map_err(|failure| failure.to_string())
-}
-
-fn read_log(
-    project: &Project,
-    tenure: &Tenure,
-    limit: Option<usize>,
-) -> Result<Vec<Commit>, Failure> {
+) -> Result<Vec<SyncCommitJson>, SyncError> {
     let Some(repository) = open(project, tenure)? else {
         return Ok(Vec::new());
     };
-    if repository
-        .resolve(&[LOCAL.to_owned()])?
-        .iter()
-        .all(Option::is_none)
-    {
+    let local = repository.resolve(&[LOCAL.to_owned()])?;
+    if local.iter().all(Option::is_none) {
         return Ok(Vec::new());
     }
     // Negative: no limit.
@@ -76,23 +42,20 @@ fn read_log(
         LOCAL,
     ])?;
     // The object before and after, by commit.
-    let mut commits: Vec<(Commit, Vec<(String, String)>)> = Vec::new();
+    let mut commits: Vec<(SyncCommitJson, Vec<(String, String)>)> = Vec::new();
     for line in &lines {
         if let Some(head) = line.strip_prefix('\u{1}') {
             let mut words = head.splitn(3, '\t');
             let mut next = || words.next().unwrap_or_default().to_owned();
-            let (id, at, author) = (next(), next(), next());
+            let (commit, at, author) = (next(), next(), next());
             let at = Timestamp::from_second(at.parse().unwrap_or(0)).unwrap_or_default();
-            let changes = Vec::new();
-            commits.push((
-                Commit {
-                    id,
-                    at,
-                    author,
-                    changes,
-                },
-                Vec::new(),
-            ));
+            let commit = SyncCommitJson {
+                commit,
+                at: TimeJson(at),
+                author,
+                changes: Vec::new(),
+            };
+            commits.push((commit, Vec::new()));
         } else if let (Some((raw, path)), Some((_, objects))) =
             (line.split_once('\t'), commits.last_mut())
             && repository.inside(path).is_some_and(|path| is_task(&path))
@@ -103,15 +66,9 @@ fn read_log(
             objects.push((object(parents + 1), object(2 * parents + 1)));
         }
     }
-    let names: Vec<String> = commits
-        .iter()
-        .flat_map(|(_, objects)| {
-            objects
-                .iter()
-                .flat_map(|(old, new)| [old.clone(), new.clone()])
-        })
-        .collect();
-    let mut contents = repository.blobs(&names)?.into_iter();
+    let objects = commits.iter().flat_map(|(_, objects)| objects);
+    let names = objects.flat_map(|(old, new)| [old.clone(), new.clone()]);
+    let mut contents = repository.blobs(names)?.into_iter();
     let mut read = || {
         let mut replica = Replica::default();
         let text = String::from_utf8(contents.next().flatten().unwrap_or_default());
@@ -131,20 +88,24 @@ fn read_log(
     Ok(log)
 }
 
-fn change(old: &Replica, new: &Replica) -> Option<Change> {
+fn change(old: &Replica, new: &Replica) -> Option<SyncChangeJson> {
     let title = |task: &TaskCopy| task.title.value.clone();
-    if let Some(id) = new.deleted.keys().next() {
+    let (id, title, what) = if let Some(id) = new.deleted.keys().next() {
         let title = old.tasks.get(id).map(title).unwrap_or_default();
-        let (id, what) = (id.clone(), vec!["deleted"]);
-        return Some(Change { id, title, what });
-    }
-    let (id, after) = new.tasks.iter().next()?;
-    let what = match old.tasks.get(id) {
-        Some(before) => differences(before, after),
-        None => vec!["added"],
+        (id, title, vec!["deleted"])
+    } else {
+        let (id, after) = new.tasks.iter().next()?;
+        let what = match old.tasks.get(id) {
+            Some(before) => differences(before, after),
+            None => vec!["added"],
+        };
+        (id, title(after), what)
     };
-    let (id, title) = (id.clone(), title(after));
-    Some(Change { id, title, what })
+    Some(SyncChangeJson {
+        id: id.clone(),
+        title,
+        what: what.into_iter().map(str::to_owned).collect(),
+    })
 }
 
 /// The names of the fields whose values differ.
@@ -193,13 +154,9 @@ impl Restore {
 }
 
 /// Finds out what differs between an earlier commit of the shared tasks and now.
-pub fn plan_restore(project: &Project, tenure: &Tenure, commit: &str) -> Result<Restore, String> {
-    plan(project, tenure, commit).map_err(|failure| failure.to_string())
-}
-
-fn plan(project: &Project, tenure: &Tenure, name: &str) -> Result<Restore, Failure> {
+pub fn plan_restore(project: &Project, tenure: &Tenure, name: &str) -> Result<Restore, SyncError> {
     let unknown = || {
-        Failure::Other(format!(
+        SyncError::Other(format!(
             "there is no commit {name} of shared tasks: tenure sync log lists them"
         ))
     };
@@ -272,17 +229,17 @@ fn plan(project: &Project, tenure: &Tenure, name: &str) -> Result<Restore, Failu
 pub(super) fn open<'a>(
     project: &'a Project,
     tenure: &'a Tenure,
-) -> Result<Option<Repository<'a>>, Failure> {
+) -> Result<Option<TaskRepository<'a>>, SyncError> {
     let git = Git::at(project.root(), Environment::WithoutIndex);
-    Ok(Repository::find(git, &tenure.config().sync.reference)?)
+    Ok(TaskRepository::find(git, &tenure.config().sync.reference)?)
 }
 
 /// Refuses commits that hold something else than tasks, or a newer format.
-pub(super) fn check_markers(tips: &[Oid], texts: &Texts) -> Result<(), Failure> {
+pub(super) fn check_markers(tips: &[Oid], texts: &Texts) -> Result<(), SyncError> {
     let marker = lines::MARKER.0.to_owned();
     for tip in tips {
         let Some(Some(bytes)) = texts.get(&(tip.clone(), marker.clone())) else {
-            return Err(Failure::Foreign(tip.clone()));
+            return Err(SyncError::Foreign(tip.clone()));
         };
         let text = String::from_utf8_lossy(bytes);
         let read = lines::add_file(&mut Replica::default(), &text);
@@ -292,7 +249,7 @@ pub(super) fn check_markers(tips: &[Oid], texts: &Texts) -> Result<(), Failure> 
 }
 
 /// Merges the files of commits.
-pub(super) fn parse(texts: &Texts) -> Result<Replica, Failure> {
+pub(super) fn parse(texts: &Texts) -> Result<Replica, SyncError> {
     let mut replica = Replica::default();
     for ((commit, path), bytes) in texts {
         let Some(bytes) = bytes
@@ -323,7 +280,7 @@ fn is_about_sections(path: &str) -> bool {
     path == lines::SECTIONS || path == lines::SECTION_CHANGES
 }
 
-fn unreadable(commit: &str, path: &str, why: String) -> Failure {
+fn unreadable(commit: &str, path: &str, why: String) -> SyncError {
     let short = commit.get(..12).unwrap_or(commit);
-    Failure::Unreadable(format!("{path} in commit {short}"), why)
+    SyncError::Unreadable(format!("{path} in commit {short}"), why)
 }

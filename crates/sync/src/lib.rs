@@ -7,7 +7,6 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `git` | runs one git, with a time limit and without questions |
 //! | `repository` | remotes, refs, and the files of a commit |
 //! | `lines` | tasks as files |
 //! | `history` | the log of the ref, and how tasks are restored from it |
@@ -50,11 +49,10 @@ use tenure_host::flock::{FileLock, TryLock};
 use tenure_host::identity;
 use tenure_tasks::{MergeSummary, Replica, TaskStore};
 
-pub use self::history::{Change, Commit, Restore, log, plan_restore};
-use self::outcome::Failure;
-pub use self::outcome::{SyncEvent, SyncOutcome};
-use self::repository::{LOCAL, Oid, Pushed, Repository, Texts, tracking};
-pub use self::status::{LastSync, RemoteStatus, SyncStatus, destination, status};
+pub use self::history::{Restore, log, plan_restore};
+pub use self::outcome::{SyncError, SyncEvent, SyncOutcome};
+use self::repository::{LOCAL, Oid, Pushed, TaskRepository, Texts, tracking};
+pub use self::status::{destination, status};
 
 /// The file in which clones shared tasks earlier, seen from the project's root.
 const LEGACY: &str = ".tenure/tasks.jsonl";
@@ -100,27 +98,27 @@ fn run(
     direction: Direction,
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(SyncEvent),
-) -> Result<SyncOutcome, Failure> {
+) -> Result<SyncOutcome, SyncError> {
     // A fresh clone may have the folder, but not the .gitignore that keeps it out of git.
-    project.ignore().map_err(Failure::Folder)?;
-    project.create_state().map_err(Failure::Folder)?;
-    let Some(_lock) = take_lock(project, stop, report).map_err(Failure::Folder)? else {
+    project.ignore().map_err(SyncError::Folder)?;
+    project.create_state().map_err(SyncError::Folder)?;
+    let Some(_lock) = take_lock(project, stop, report).map_err(SyncError::Folder)? else {
         return Err(GitError::Stopped.into());
     };
     let tasks = &**tenure.tasks()?;
     let settings = &tenure.config().sync;
     let root = project.root();
     let git = Git::at(root, Environment::WithoutIndex).until(stop);
-    let why = match Repository::find(git, &settings.reference) {
+    let why = match TaskRepository::find(git, &settings.reference) {
         Ok(Some(repository)) => {
             if project.has_earlier_ignore() && !repository.has_committed(".tenure/.gitignore")? {
-                project.renew_ignore().map_err(Failure::Folder)?;
+                project.renew_ignore().map_err(SyncError::Folder)?;
             }
             let remotes = match repository.chosen(&settings.remote) {
                 Ok(remotes) => remotes,
                 Err(why) => return Ok(SyncOutcome::PutOff(why)),
             };
-            let sync = Sync {
+            let sync = RunningSync {
                 repository,
                 remotes,
                 direction,
@@ -169,7 +167,7 @@ fn take_lock(
 
 /// What the database remembers of the last sync.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Note {
+struct SyncNote {
     /// The commit that holds all that was shared then.
     commit: Oid,
     /// Which version of [`LEGACY`] was merged.
@@ -177,8 +175,8 @@ struct Note {
 }
 
 /// A running sync.
-struct Sync<'a> {
-    repository: Repository<'a>,
+struct RunningSync<'a> {
+    repository: TaskRepository<'a>,
     remotes: Vec<String>,
     direction: Direction,
     legacy: PathBuf,
@@ -191,7 +189,7 @@ struct Sync<'a> {
 }
 
 /// The result of one attempt.
-enum Attempt {
+enum SyncAttempt {
     Finished(SyncOutcome),
     /// The remote's ref moved or was locked meanwhile: git's words.
     Retry(String),
@@ -205,18 +203,18 @@ struct Remote<'a> {
     offline: Option<String>,
 }
 
-impl Sync<'_> {
-    fn run(mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<SyncOutcome, Failure> {
+impl RunningSync<'_> {
+    fn run(mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<SyncOutcome, SyncError> {
         let mut outrun = String::new();
         for attempt in 1..=ATTEMPTS {
             match self.attempt() {
-                Ok(Attempt::Finished(outcome)) => {
+                Ok(SyncAttempt::Finished(outcome)) => {
                     self.report(report);
                     return Ok(outcome);
                 }
-                Ok(Attempt::Retry(words)) => outrun = words,
-                Err(Failure::Git(error)) if attempt < ATTEMPTS && repository::is_outrun(&error) => {
-                }
+                Ok(SyncAttempt::Retry(words)) => outrun = words,
+                Err(SyncError::Git(error))
+                    if attempt < ATTEMPTS && repository::is_outrun(&error) => {}
                 Err(other) => return Err(other),
             }
             // A random pause, so that clones that collided do not collide again.
@@ -228,11 +226,11 @@ impl Sync<'_> {
         )))
     }
 
-    fn attempt(&mut self) -> Result<Attempt, Failure> {
+    fn attempt(&mut self) -> Result<SyncAttempt, SyncError> {
         let names = self.remotes.clone();
         let mut remotes = self.fetch(&names)?;
         let mut state = self.tasks.sync_state(call_deadline())?;
-        let note: Option<Note> = serde_json::from_str(&state.note).ok();
+        let note: Option<SyncNote> = serde_json::from_str(&state.note).ok();
         let mut wanted = vec![LOCAL.to_owned()];
         wanted.extend(note.iter().map(|note| note.commit.clone()));
         let found = self.repository.resolve(&wanted)?;
@@ -264,19 +262,23 @@ impl Sync<'_> {
             let shared = self.merge(&incoming)?;
             if shared != Replica::default() || !tips.is_empty() {
                 let new = self.commit(local.as_ref(), &tips, &shared, &mut texts)?;
-                let note = Note {
+                let note = SyncNote {
                     commit: new.clone(),
                     legacy: legacy.clone(),
                 };
                 let note = serde_json::to_string(&note).map_err(io::Error::other);
-                let note = note.map_err(Failure::Folder)?;
+                let note = note.map_err(SyncError::Folder)?;
                 self.tasks.settle(&note, state.changes, call_deadline())?;
                 target = Some(new);
             }
             self.moved |= has_legacy;
         }
         let Some(target) = target else {
-            return Ok(Attempt::Finished(self.ended(&remotes, Vec::new(), false)));
+            return Ok(SyncAttempt::Finished(self.ended(
+                &remotes,
+                Vec::new(),
+                false,
+            )));
         };
         let mut refusals = Vec::new();
         let mut pushed = false;
@@ -292,7 +294,7 @@ impl Sync<'_> {
                     self.repository.track(remote.name, &target)?;
                     pushed = true;
                 }
-                Ok(Pushed::Outrun(words)) => return Ok(Attempt::Retry(words)),
+                Ok(Pushed::Outrun(words)) => return Ok(SyncAttempt::Retry(words)),
                 Err(GitError::Stopped) => return Err(GitError::Stopped.into()),
                 Err(GitError::Refused { stderr, .. }) => {
                     refusals.push(self.refusal(remote.name, &words(&stderr)));
@@ -301,7 +303,7 @@ impl Sync<'_> {
             }
         }
         let did = pushed || local.as_ref() != Some(&target);
-        Ok(Attempt::Finished(self.ended(&remotes, refusals, did)))
+        Ok(SyncAttempt::Finished(self.ended(&remotes, refusals, did)))
     }
 
     fn refusal(&self, remote: &str, why: &str) -> String {
@@ -340,7 +342,7 @@ impl Sync<'_> {
     }
 
     /// Fetches the tasks of every remote.
-    fn fetch<'n>(&self, names: &'n [String]) -> Result<Vec<Remote<'n>>, Failure> {
+    fn fetch<'n>(&self, names: &'n [String]) -> Result<Vec<Remote<'n>>, SyncError> {
         let mut remotes = Vec::new();
         for name in names {
             let (known, offline) = match self.repository.fetch(name, tenure_git::LIMIT) {
@@ -379,7 +381,7 @@ impl Sync<'_> {
         tips: &[Oid],
         unshared: &[String],
         texts: &mut Texts,
-    ) -> Result<Replica, Failure> {
+    ) -> Result<Replica, SyncError> {
         let ids = unshared.iter().filter(|id| !id.is_empty());
         let mut paths: BTreeSet<String> = ids.map(|id| lines::path_of(id)).collect();
         for tip in tips.iter().filter(|tip| Some(*tip) != settled) {
@@ -396,8 +398,8 @@ impl Sync<'_> {
     }
 
     /// Adds the file in which clones shared tasks earlier.
-    fn add_legacy(&self, incoming: &mut Replica) -> Result<(), Failure> {
-        let bad = |why: String| Failure::Unreadable(LEGACY.to_owned(), why);
+    fn add_legacy(&self, incoming: &mut Replica) -> Result<(), SyncError> {
+        let bad = |why: String| SyncError::Unreadable(LEGACY.to_owned(), why);
         let read = beneath::read(&self.legacy, LARGEST_LEGACY);
         let bytes = read.map_err(|error| bad(error.to_string()))?;
         let text = String::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".into()))?;
@@ -407,7 +409,7 @@ impl Sync<'_> {
     }
 
     /// Merges what came in with the database. Returns what every clone should have of these tasks.
-    fn merge(&mut self, incoming: &Replica) -> Result<Replica, Failure> {
+    fn merge(&mut self, incoming: &Replica) -> Result<Replica, SyncError> {
         let (shared, merged) = self.tasks.merge(incoming, call_deadline())?;
         let sum = &mut self.merged;
         sum.sections += merged.sections;
@@ -427,12 +429,12 @@ impl Sync<'_> {
         tips: &[Oid],
         shared: &Replica,
         texts: &mut Texts,
-    ) -> Result<Oid, Failure> {
+    ) -> Result<Oid, SyncError> {
         let mut parents = self.repository.independent(tips)?;
         // On top of the local commit, unless a remote's contains it.
         parents.sort_by_key(|tip| Some(tip) != local);
         let files =
-            lines::files(shared).map_err(|error| Failure::Folder(io::Error::other(error)))?;
+            lines::files(shared).map_err(|error| SyncError::Folder(io::Error::other(error)))?;
         let mut changed: BTreeMap<String, String> = BTreeMap::new();
         match parents.first() {
             None => {

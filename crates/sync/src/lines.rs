@@ -25,7 +25,7 @@ const FORMAT: u32 = 1;
 /// A line that can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {number}: {what}")]
-pub(super) struct BadLine {
+pub(super) struct BadTaskLine {
     /// Its number, from 1.
     pub(super) number: usize,
     /// What is wrong with it.
@@ -67,8 +67,8 @@ struct TaskLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
     created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Changed::is_empty")]
-    changed: Changed,
+    #[serde(default, skip_serializing_if = "ChangedAt::is_empty")]
+    changed: ChangedAt,
     /// The tasks that this one depends on, and since when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     depends_on: BTreeMap<String, Timestamp>,
@@ -80,7 +80,7 @@ struct TaskLine {
 /// When each field was last changed.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Changed {
+struct ChangedAt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     title: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ struct Changed {
     status: Option<Timestamp>,
 }
 
-impl Changed {
+impl ChangedAt {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -187,7 +187,7 @@ pub(super) fn escaped(name: &[u8]) -> String {
 }
 
 /// Adds the content of the file of a task to a replica. Call [`Replica::tidy`] after the last one.
-pub(super) fn add_file(replica: &mut Replica, text: &str) -> Result<(), BadLine> {
+pub(super) fn add_file(replica: &mut Replica, text: &str) -> Result<(), BadTaskLine> {
     if take(replica, text).is_ok() {
         return Ok(());
     }
@@ -196,14 +196,14 @@ pub(super) fn add_file(replica: &mut Replica, text: &str) -> Result<(), BadLine>
 }
 
 /// Reads a replica from lines.
-pub(super) fn add_lines(replica: &mut Replica, text: &str) -> Result<(), BadLine> {
+pub(super) fn add_lines(replica: &mut Replica, text: &str) -> Result<(), BadTaskLine> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || is_marker(line) {
             continue;
         }
-        take(replica, line).map_err(|what| BadLine {
+        take(replica, line).map_err(|what| BadTaskLine {
             number: index + 1,
             what,
         })?;
@@ -274,7 +274,7 @@ impl TaskLine {
             attempts: task.progress.value.attempts,
             last_error: task.progress.value.last_error.clone(),
             created_at: task.created_at,
-            changed: Changed {
+            changed: ChangedAt {
                 title: changed(task.title.at),
                 description: changed(task.description.at),
                 section: changed(task.section.at),
@@ -367,7 +367,7 @@ mod tests {
 {"kind":"section","name":"Server","createdAt":"2026-11-16T10:00:00Z"}
 "#;
 
-    fn parse(text: &str) -> Result<Replica, BadLine> {
+    fn parse(text: &str) -> Result<Replica, BadTaskLine> {
         let mut replica = Replica::default();
         add_lines(&mut replica, text)?;
         replica.tidy();

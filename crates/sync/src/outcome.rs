@@ -1,4 +1,4 @@
-//! What a sync reports on the way, [`SyncEvent`], and how it ends, [`SyncOutcome`].
+//! What a sync reports on the way, [`SyncEvent`], and how it ends, [`SyncOutcome`] or [`SyncError`].
 
 use std::fmt;
 use std::io;
@@ -97,66 +97,45 @@ impl fmt::Display for SyncOutcome {
     }
 }
 
-/// Why a sync could not be finished.
-#[derive(Debug)]
-pub(super) enum Failure {
-    Git(GitError),
-    Task(TaskError),
+/// Why the tasks can't be shared, or their history not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// Git failed.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The store failed.
+    #[error(transparent)]
+    Task(#[from] TaskError),
     /// The project's folder can't be written.
+    #[error("the project's folder can't be written ({0})")]
     Folder(io::Error),
     /// Which file can't be parsed, and why.
+    #[error("{0} can't be read: {1}. Correct it; nothing was changed")]
     Unreadable(String, String),
     /// The commit holds something else than tasks.
+    #[error(
+        "commit {0} holds something else than tenure's tasks: set sync.ref to a ref of its own"
+    )]
     Foreign(String),
+    /// Anything else.
+    #[error("{0}")]
     Other(String),
 }
 
-impl From<GitError> for Failure {
-    fn from(error: GitError) -> Self {
-        Self::Git(error)
-    }
-}
-
-impl From<TaskError> for Failure {
-    fn from(error: TaskError) -> Self {
-        Self::Task(error)
-    }
-}
-
-impl From<StoreError> for Failure {
+impl From<StoreError> for SyncError {
     fn from(error: StoreError) -> Self {
         Self::Task(error.into())
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Git(error) => error.fmt(f),
-            Self::Task(error) => error.fmt(f),
-            Self::Folder(error) => write!(f, "the project's folder can't be written ({error})"),
-            Self::Unreadable(place, why) => {
-                write!(
-                    f,
-                    "{place} can't be read: {why}. Correct it; nothing was changed"
-                )
-            }
-            Self::Foreign(commit) => write!(
-                f,
-                "commit {commit} holds something else than tenure's tasks: set sync.ref to a ref of its own"
-            ),
-            Self::Other(what) => f.write_str(what),
-        }
-    }
-}
-
-impl From<Failure> for SyncOutcome {
-    fn from(failure: Failure) -> Self {
-        let text = failure.to_string();
-        match failure {
-            Failure::Git(GitError::Refused { .. } | GitError::Io(_))
-            | Failure::Task(_)
-            | Failure::Folder(_) => Self::Failed(text),
+impl From<SyncError> for SyncOutcome {
+    fn from(error: SyncError) -> Self {
+        let text = error.to_string();
+        match error {
+            SyncError::Git(GitError::Refused { .. } | GitError::Io(_))
+            | SyncError::Task(_)
+            | SyncError::Folder(_) => Self::Failed(text),
             _ => Self::PutOff(text),
         }
     }

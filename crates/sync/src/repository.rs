@@ -59,7 +59,7 @@ pub(super) enum Pushed {
 }
 
 /// A repository.
-pub(super) struct Repository<'a> {
+pub(super) struct TaskRepository<'a> {
     pub(super) git: Git<'a>,
     /// The names of its remotes.
     pub(super) remotes: Vec<String>,
@@ -73,7 +73,7 @@ pub(super) struct Repository<'a> {
     has_ssh: bool,
 }
 
-impl<'a> Repository<'a> {
+impl<'a> TaskRepository<'a> {
     /// The repository that git's folder is in; `None` if it is in none.
     pub(super) fn find(git: Git<'a>, reference: &'a str) -> Result<Option<Self>, GitError> {
         let found = match git.run(&["rev-parse", "--show-cdup", "--show-prefix"]) {
@@ -304,8 +304,11 @@ impl<'a> Repository<'a> {
     }
 
     /// The contents of objects, by their names.
-    pub(super) fn blobs(&self, names: &[String]) -> Result<Vec<Option<Vec<u8>>>, GitError> {
-        Ok(contents(&self.ask("--batch", names.iter().cloned())?))
+    pub(super) fn blobs(
+        &self,
+        names: impl Iterator<Item = String>,
+    ) -> Result<Vec<Option<Vec<u8>>>, GitError> {
+        Ok(contents(&self.ask("--batch", names)?))
     }
 
     /// Of several commits, those that none of the others contains.

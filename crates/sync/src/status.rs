@@ -7,13 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure::store::call_deadline;
+use tenure::wire::{SyncRemoteJson, SyncStatusJson, TimeJson};
 use tenure::{Config, Project, Tenure};
 use tenure_host::files::fault::explain;
 use tenure_host::files::{atomic, beneath};
 
 use super::history;
-use super::outcome::{Failure, SyncOutcome};
-use super::repository::{LOCAL, Repository, tracking};
+use super::outcome::{SyncError, SyncOutcome};
+use super::repository::{LOCAL, TaskRepository, tracking};
 use tenure_git::{Environment, Git, GitError};
 
 /// The largest `sync.json` that is read, in bytes.
@@ -22,42 +23,16 @@ const LARGEST: u64 = 1 << 20;
 /// How long a question to a remote may take that a person waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How far a clone is shared.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SyncStatus {
-    /// The ref on the remotes.
-    pub reference: String,
-    /// How many tasks changed here since the last sync.
-    pub unshared: usize,
-    /// The remotes.
-    pub remotes: Vec<RemoteStatus>,
-    /// The last sync.
-    pub last: LastSync,
-}
-
-/// How a clone and one of its remotes differ.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemoteStatus {
-    /// The remote's name.
-    pub name: String,
-    /// How many commits of ours it does not have.
-    pub ahead: u64,
-    /// How many of its commits are not merged here.
-    pub behind: u64,
-    /// Why it could not be asked: the numbers are those of the last time.
-    pub error: Option<String>,
-}
-
 /// How the last sync went.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct LastSync {
+struct LastSync {
     /// When a sync last succeeded.
-    pub at: Option<Timestamp>,
+    at: Option<Timestamp>,
     /// Why the last one did not, if it did not.
-    pub error: Option<String>,
+    error: Option<String>,
     /// When that was.
-    pub failed_at: Option<Timestamp>,
+    failed_at: Option<Timestamp>,
 }
 
 fn file_of(project: &Project) -> PathBuf {
@@ -104,38 +79,37 @@ pub(super) fn record(project: &Project, tenure: &Tenure, outcome: &SyncOutcome) 
 }
 
 /// How far a project is shared. Asks the remotes.
-pub fn status(project: &Project, tenure: &Tenure) -> Result<SyncStatus, String> {
-    read(project, tenure).map_err(|failure| failure.to_string())
-}
-
-fn read(project: &Project, tenure: &Tenure) -> Result<SyncStatus, Failure> {
+pub fn status(project: &Project, tenure: &Tenure) -> Result<SyncStatusJson, SyncError> {
     let settings = &tenure.config().sync;
     let unshared = tenure.tasks()?.sync_state(call_deadline())?.unshared.len();
     let mut remotes = Vec::new();
     if let Some(repository) = history::open(project, tenure)? {
         let names = repository
             .chosen(&settings.remote)
-            .map_err(Failure::Other)?;
+            .map_err(SyncError::Other)?;
         for name in names {
             remotes.push(compare(&repository, name)?);
         }
     }
-    Ok(SyncStatus {
-        reference: settings.reference.clone(),
-        unshared,
+    let last = last(project);
+    Ok(SyncStatusJson {
+        r#ref: settings.reference.clone(),
+        unshared: u64::try_from(unshared).unwrap_or(u64::MAX),
         remotes,
-        last: last(project),
+        last_sync: last.at.map(TimeJson),
+        last_error: last.error,
+        failed_at: last.failed_at.map(TimeJson),
     })
 }
 
-fn compare(repository: &Repository<'_>, name: String) -> Result<RemoteStatus, Failure> {
+fn compare(repository: &TaskRepository<'_>, name: String) -> Result<SyncRemoteJson, SyncError> {
     let (there, error) = match repository.fetch(&name, PATIENCE) {
         Ok(there) => (there, None),
         Err(error) => (true, Some(error.to_string())),
     };
     let tips = repository.resolve(&[LOCAL.to_owned(), tracking(&name)])?;
     let [local, remote] = tips.as_slice() else {
-        return Err(Failure::Other("git did not answer".into()));
+        return Err(SyncError::Other("git did not answer".into()));
     };
     let remote = remote.as_ref().filter(|_| there);
     let count = |of: Option<&String>, without: Option<&String>| -> Result<u64, GitError> {
@@ -149,7 +123,7 @@ fn compare(repository: &Repository<'_>, name: String) -> Result<RemoteStatus, Fa
             .and_then(|line| line.parse().ok())
             .unwrap_or(0))
     };
-    Ok(RemoteStatus {
+    Ok(SyncRemoteJson {
         ahead: count(local.as_ref(), remote)?,
         behind: count(remote, local.as_ref())?,
         name,
@@ -163,7 +137,7 @@ pub fn destination(folder: &Path, config: &Config) -> Result<Vec<String>, String
         return Err("sync.enabled is false".to_owned());
     }
     let git = Git::at(folder, Environment::WithoutIndex);
-    match Repository::find(git, &config.sync.reference) {
+    match TaskRepository::find(git, &config.sync.reference) {
         Ok(Some(repository)) => repository.chosen(&config.sync.remote),
         Ok(None) => Err("this is not a git repository".to_owned()),
         Err(error) => Err(error.to_string()),

@@ -479,7 +479,7 @@ fn without_a_remote_the_ref_is_a_local_history() {
     // What was done can be read.
     let log = tenure_sync::log(&lone.project, &lone.tenure, Some(10)).unwrap();
     assert_eq!(log.len(), 4);
-    assert_eq!(log[3].id, first);
+    assert_eq!(log[3].commit, first);
     assert_eq!(log[3].changes[0].what, ["added"]);
     assert_eq!(log[2].changes.len(), 2);
     let mut what: Vec<_> = log[1]
@@ -515,7 +515,7 @@ fn several_remotes_get_the_same_tasks() {
     let status = tenure_sync::status(&a.project, &a.tenure).unwrap();
     assert_eq!((status.remotes[0].ahead, status.remotes[1].ahead), (0, 1));
     assert!(status.remotes[1].error.is_some());
-    assert!(status.last.error.unwrap().contains("backup"));
+    assert!(status.last_error.unwrap().contains("backup"));
     fs::rename(hub.dir.path().join("away"), &second).unwrap();
     a.synced();
     assert_eq!(git(&second, &["rev-parse", "refs/tenure/tasks"]), a.tip());

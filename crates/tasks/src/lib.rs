@@ -140,6 +140,7 @@ impl std::str::FromStr for Status {
 
 /// A part of the project that one runner works on at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Section {
     /// Its id.
     pub id: String,

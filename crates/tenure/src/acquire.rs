@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use tenure_core::ErrorKind::{self, Contended, OutcomeUnknown, Unreachable};
 use tenure_core::queue::HEARTBEAT;
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, Clock, ErrorKind, Granted, Moment, Store, StoreError, Waited,
-    Withdrawal,
+    Acquired, Binding, Busy, Claim, Clock, Granted, Moment, Store, StoreError, Waited, Withdrawal,
 };
 use tenure_host::identity;
 use tenure_host::interrupt::Interrupt;
@@ -227,8 +227,9 @@ pub(crate) fn acquire<R: Request>(
         let answer = match context.cancel.during(|| request.ask(by)) {
             Ok(answer) => answer,
             Err(error)
+                // Nothing was changed: the store was busy, or none of its servers could be asked.
                 if context.cancel.is_requested()
-                    && (could_not_begin(&error) || is_unreachable(&error)) =>
+                    && matches!(store_failure(&error), Some(Contended | Unreachable)) =>
             {
                 return cancelled(request, context);
             }
@@ -236,7 +237,7 @@ pub(crate) fn acquire<R: Request>(
                 let elapsed = context.clock.now().ticks.saturating_sub(began.ticks);
                 if let (Error::Store(error), Some(busy), Some(waiting)) =
                     (&error, &last, &context.waiting)
-                    && error.kind == ErrorKind::Unreachable
+                    && error.kind == Unreachable
                     && elapsed < waiting.limit
                 {
                     (context.observer)(Progress {
@@ -303,25 +304,21 @@ fn cancelled<R: Request, T>(request: &R, context: &WaitContext<'_>) -> Result<Ac
         _ => Withdrawal::Leave,
     };
     match request.withdraw(then, deadline_in(LEAVE_LIMIT)) {
-        Err(error) if !could_not_begin(&error) && !had_no_answer(&error) => Err(error),
-        _ => Ok(Acquired::Cancelled),
+        Ok(()) => Ok(Acquired::Cancelled),
+        // A ticket that could not be withdrawn ends with this process.
+        Err(error) => match store_failure(&error) {
+            Some(Contended | Unreachable | OutcomeUnknown) => Ok(Acquired::Cancelled),
+            _ => Err(error),
+        },
     }
 }
 
-/// Whether the servers of the store did not answer. A ticket that could not be withdrawn ends with this process.
-fn had_no_answer(error: &Error) -> bool {
-    use ErrorKind::{OutcomeUnknown, Unreachable};
-    matches!(error, Error::Store(error) if matches!(error.kind, Unreachable | OutcomeUnknown))
-}
-
-/// Whether the store was busy, so that nothing was changed.
-fn could_not_begin(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.kind == ErrorKind::Contended)
-}
-
-/// Whether no server of the store could be asked, so that nothing was changed.
-fn is_unreachable(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.kind == ErrorKind::Unreachable)
+/// How the store failed, if it was the store.
+fn store_failure(error: &Error) -> Option<ErrorKind> {
+    match error {
+        Error::Store(error) => Some(error.kind),
+        _ => None,
+    }
 }
 
 /// The process that the lease would be tied to, if it has exited: such a lease would end at once.

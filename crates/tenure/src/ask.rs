@@ -162,16 +162,6 @@ impl<'a, W> Ask<'a, W> {
         self
     }
 
-    /// How to wait, if at all.
-    pub(crate) fn waiting(&self) -> Option<WaitLimits> {
-        self.wait.map(|limit| WaitLimits {
-            limit,
-            poll: self.tenure.config.locking.poll_interval,
-            tick: self.tick,
-            on_timeout: self.on_timeout,
-        })
-    }
-
     /// Where the wait takes place, and who observes it.
     pub(crate) fn context<'c>(
         &'c self,
@@ -181,7 +171,12 @@ impl<'a, W> Ask<'a, W> {
         WaitContext {
             store: &self.tenure.store,
             clock: &*self.tenure.clock,
-            waiting: self.waiting(),
+            waiting: self.wait.map(|limit| WaitLimits {
+                limit,
+                poll: self.tenure.config.locking.poll_interval,
+                tick: self.tick,
+                on_timeout: self.on_timeout,
+            }),
             cancel,
             observer,
         }

@@ -43,7 +43,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "config")]
-pub use load::{ConfigError, Location, Problem, near_misses};
+pub use load::{ConfigError, ConfigProblem, Location, near_misses};
 pub use release::Release;
 use settings::{DEFINITIONS, Definition};
 pub use settings::{

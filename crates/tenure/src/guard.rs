@@ -67,20 +67,30 @@ pub enum Loss {
 /// to anything else it is neither.
 #[must_use]
 pub struct Guard {
-    store: Arc<dyn Store>,
     first: Granted,
     /// The others that were granted together with it.
     others: Vec<Granted>,
-    tie: Tie,
-    trust: Arc<Trust>,
+    pub(crate) tie: Tie,
     keeping: Arc<Keeping>,
     released: bool,
 }
 
-/// What renews a lease, and its threads once they run.
+/// What the guard and its threads share.
 struct Keeping {
-    keeper: Keeper,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// As they were granted.
+    leases: Vec<Lease>,
+    grants: Vec<Grant>,
+    /// The first key, which stands for all of them if none could be renewed.
+    key: Key,
+    ttl: Duration,
     expires: bool,
+    /// Look at least this often, should no wake-up come.
+    poll: Duration,
+    /// Ends the keeper's calls of the store.
+    stopped: Interrupt,
+    trust: Mutex<Trust>,
     threads: Mutex<Threads>,
 }
 
@@ -99,66 +109,16 @@ pub(crate) enum Renewal {
     Later,
 }
 
-/// What the guard and its threads share.
-struct Trust {
-    clock: Arc<dyn Clock>,
-    /// The first key, which stands for all of them if none could be renewed.
-    key: Key,
-    state: Mutex<TrustState>,
-}
-
 #[derive(Default)]
-struct TrustState {
+struct Trust {
     /// In ticks; `None` for a lease that does not expire.
-    trusted_until: Option<Duration>,
+    until: Option<Duration>,
     stop: bool,
     last_error: Option<StoreError>,
     /// The key whose lease was lost first, and how.
     loss: Option<(Key, Arc<Loss>)>,
     on_lost: Vec<Box<dyn FnOnce() + Send>>,
     on_asked: Option<Box<dyn FnMut(Event) + Send>>,
-}
-
-impl Trust {
-    fn lock(&self) -> MutexGuard<'_, TrustState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn now(&self) -> Duration {
-        self.clock.now().ticks
-    }
-
-    /// Records the loss, if it is the first, and tells those that want to know.
-    fn lose(&self, key: &Key, loss: Loss) {
-        Self::lose_in(self.lock(), key, loss);
-    }
-
-    /// Ends the trust that lasted until `until`, unless the keeper renewed the lease meanwhile.
-    fn expire(&self, until: Duration) {
-        let mut state = self.lock();
-        if state.trusted_until == Some(until) {
-            let last_error = state.last_error.take();
-            Self::lose_in(state, &self.key, Loss::NotRenewed(last_error));
-        }
-    }
-
-    fn lose_in(mut state: MutexGuard<'_, TrustState>, key: &Key, loss: Loss) {
-        if state.loss.is_some() || state.stop {
-            return;
-        }
-        state.loss = Some((key.clone(), Arc::new(loss)));
-        let on_lost = std::mem::take(&mut state.on_lost);
-        drop(state);
-        for tell in on_lost {
-            tell();
-        }
-    }
-
-    /// Whether the threads have nothing more to do.
-    fn is_over(&self) -> bool {
-        let state = self.lock();
-        state.stop || state.loss.is_some()
-    }
 }
 
 impl Guard {
@@ -172,33 +132,26 @@ impl Guard {
         let granted = std::iter::once(&first).chain(&others);
         let leases: Vec<Lease> = granted.map(|it| it.lease.clone()).collect();
         let lease = &first.lease;
-        let trust = Arc::new(Trust {
-            clock: Arc::clone(&tenure.clock),
-            key: lease.key.clone(),
-            state: Mutex::new(TrustState {
-                trusted_until: trusted_until(lease, asked.ticks),
-                ..TrustState::default()
-            }),
-        });
         let keeping = Keeping {
-            keeper: Keeper {
-                store: Arc::clone(&tenure.store),
-                grants: leases.iter().map(Lease::grant).collect(),
-                leases,
-                ttl: lease.ttl,
-                poll: tenure.config.locking.poll_interval,
-                trust: Arc::clone(&trust),
-                stopped: Interrupt::default(),
-            },
+            store: Arc::clone(&tenure.store),
+            clock: Arc::clone(&tenure.clock),
+            grants: leases.iter().map(Lease::grant).collect(),
+            leases,
+            key: lease.key.clone(),
+            ttl: lease.ttl,
             expires: lease.expires.is_some(),
+            poll: tenure.config.locking.poll_interval,
+            stopped: Interrupt::default(),
+            trust: Mutex::new(Trust {
+                until: trusted_until(lease, asked.ticks),
+                ..Trust::default()
+            }),
             threads: Mutex::default(),
         };
         let guard = Self {
-            store: Arc::clone(&tenure.store),
             first,
             others,
             tie,
-            trust,
             keeping: Arc::new(keeping),
             released: false,
         };
@@ -212,25 +165,25 @@ impl Guard {
     /// to anything but this process is not renewed.
     pub fn start_renewal(&mut self) {
         if self.tie == Tie::ThisProcess {
-            self.keeping.start();
+            Keeping::start(&self.keeping);
         }
     }
 
     /// Calls `tell` from another thread when the lease is lost, or at once if it was lost already.
     pub fn on_lost(&self, tell: impl FnOnce() + Send + 'static) {
-        let mut state = self.trust.lock();
-        if state.loss.is_none() {
-            state.on_lost.push(Box::new(tell));
+        let mut trust = self.keeping.trust();
+        if trust.loss.is_none() {
+            trust.on_lost.push(Box::new(tell));
             return;
         }
-        drop(state);
+        drop(trust);
         tell();
     }
 
     /// Calls `tell` from another thread for each request to release one of the keys, also for those that were made before.
     /// Requests are noticed at once on this machine, and on others at the next renewal.
     pub fn on_asked(&self, tell: impl FnMut(Event) + Send + 'static) {
-        self.trust.lock().on_asked = Some(Box::new(tell));
+        self.keeping.trust().on_asked = Some(Box::new(tell));
     }
 
     /// How long its holder may take to stop once the lease can't be trusted any more: half of what is kept
@@ -241,12 +194,14 @@ impl Guard {
 
     /// How the lease was lost, if it was.
     pub fn loss(&self) -> Option<Arc<Loss>> {
-        self.trust.lock().loss.as_ref().map(|(_, how)| how.clone())
+        let trust = self.keeping.trust();
+        trust.loss.as_ref().map(|(_, how)| how.clone())
     }
 
     /// The key whose lease was lost, if one was. With several, the first that was lost.
     pub fn lost_key(&self) -> Option<Key> {
-        self.trust.lock().loss.as_ref().map(|(key, _)| key.clone())
+        let trust = self.keeping.trust();
+        trust.loss.as_ref().map(|(key, _)| key.clone())
     }
 
     /// The lease as it was granted; of several, the first.
@@ -282,25 +237,23 @@ impl Guard {
 
     /// Whether the lease may be trusted right now, without asking the store.
     pub fn is_trusted(&self) -> bool {
-        let state = self.trust.lock();
-        let in_time = state
-            .trusted_until
-            .is_none_or(|until| self.trust.now() < until);
-        state.loss.is_none() && in_time
+        let trust = self.keeping.trust();
+        let in_time = trust.until.is_none_or(|until| self.keeping.now() < until);
+        trust.loss.is_none() && in_time
     }
 
     /// Until when the lease may be trusted unless it is renewed, in ticks of the clock that counts from boot; `None` if it
     /// does not expire.
     pub fn trusted_until(&self) -> Option<Duration> {
-        self.trust.lock().trusted_until
+        self.keeping.trust().until
     }
 
     /// How the lease was lost, if it was, or if it can't be trusted any more by now. For a holder that has not begun to
     /// renew it, and so has no watchdog.
     pub fn lost_by_now(&self) -> Option<Arc<Loss>> {
         let until = self.trusted_until();
-        if let Some(until) = until.filter(|until| self.trust.now() >= *until) {
-            self.trust.expire(until);
+        if let Some(until) = until.filter(|until| self.keeping.now() >= *until) {
+            self.keeping.expire(until);
         }
         self.loss()
     }
@@ -308,7 +261,8 @@ impl Guard {
     /// Asks the store whether this lease has not ended.
     pub fn check(&self) -> Result<bool, StoreError> {
         for lease in self.leases() {
-            let fenced = self.store.fence(&lease.key, lease.token, call_deadline())?;
+            let store = &self.keeping.store;
+            let fenced = store.fence(&lease.key, lease.token, call_deadline())?;
             if !matches!(fenced, Fenced::Current(_)) {
                 return Ok(false);
             }
@@ -325,13 +279,9 @@ impl Guard {
         Ok(told.next().unwrap_or(Released::AlreadyGone(Vec::new())))
     }
 
-    /// Gives every key back, and reports on each, in the order in which the keys were named.
-    pub fn release_all(self) -> Result<Vec<(Lease, Released)>, StoreError> {
-        self.release_all_within(CALL_LIMIT)
-    }
-
-    /// The same, for a caller that has so much time. A release never takes longer than the lease lasts by this machine's
-    /// clock: other processes find out by themselves that it has expired.
+    /// Gives every key back, and reports on each, in the order in which the keys were named: for a caller that has so much
+    /// time. A release never takes longer than the lease lasts by this machine's clock: other processes find out by
+    /// themselves that it has expired.
     pub fn release_all_within(
         mut self,
         limit: Duration,
@@ -343,6 +293,11 @@ impl Guard {
     /// Drops the guard without giving the key back: for a lease that ends by its time to live or with
     /// another process.
     pub fn leave_standing(mut self) {
+        self.disarm();
+    }
+
+    /// Stops renewing, and leaves the lease as it is.
+    pub(crate) fn disarm(&mut self) {
         self.stop();
         self.released = true;
     }
@@ -352,20 +307,21 @@ impl Guard {
         self.released = true;
         let by = deadline_in(self.worth_releasing().min(limit));
         self.stop();
-        self.store.release_all(&self.keeping.keeper.grants, by)
+        let keeping = &self.keeping;
+        keeping.store.release_all(&keeping.grants, by)
     }
 
     /// How long a release is worth waiting for.
     fn worth_releasing(&self) -> Duration {
-        let state = self.trust.lock();
-        let until = state.trusted_until.filter(|_| state.loss.is_none());
+        let trust = self.keeping.trust();
+        let until = trust.until.filter(|_| trust.loss.is_none());
         match until {
             Some(until) => {
-                let left = until.saturating_sub(self.trust.now());
+                let left = until.saturating_sub(self.keeping.now());
                 let left = left.saturating_add(margin(self.first.lease.ttl));
                 left.clamp(AFTER_LOSS, CALL_LIMIT)
             }
-            None if state.loss.is_some() => AFTER_LOSS,
+            None if trust.loss.is_some() => AFTER_LOSS,
             None => CALL_LIMIT,
         }
     }
@@ -373,9 +329,9 @@ impl Guard {
     /// Ends the threads. A keeper that hangs in a call of the store is left to itself.
     fn stop(&mut self) {
         let lost = {
-            let mut state = self.trust.lock();
-            state.stop = true;
-            state.loss.is_some()
+            let mut trust = self.keeping.trust();
+            trust.stop = true;
+            trust.loss.is_some()
         };
         let (keeper, watchdog) = {
             let mut threads = self.keeping.threads();
@@ -393,8 +349,8 @@ impl Guard {
         }
         if let Some(keeper) = keeper {
             // What it asks of the store is not needed any more.
-            self.keeping.keeper.stopped.request();
-            self.store.wake();
+            self.keeping.stopped.request();
+            self.keeping.store.wake();
             if is_another(&keeper) && (!lost || keeper.is_finished()) {
                 let _ = keeper.join();
             }
@@ -421,37 +377,76 @@ impl Keeping {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn trust(&self) -> MutexGuard<'_, Trust> {
+        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now().ticks
+    }
+
     /// Starts the keeper and the watchdog, unless they run or are not needed any more.
-    fn start(&self) {
-        let mut threads = self.threads();
+    fn start(this: &Arc<Self>) {
+        let mut threads = this.threads();
         if threads.stopped || threads.keeper.is_some() {
             return;
         }
-        if let Err(error) = self.start_in(&mut threads) {
+        if let Err(error) = Self::start_in(this, &mut threads) {
             drop(threads);
             let error = StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
                 .because(error);
-            let trust = &self.keeper.trust;
-            trust.lose(&trust.key, Loss::NotRenewed(Some(error)));
+            this.lose(&this.key, Loss::NotRenewed(Some(error)));
         }
     }
 
-    fn start_in(&self, threads: &mut Threads) -> std::io::Result<()> {
+    fn start_in(this: &Arc<Self>, threads: &mut Threads) -> std::io::Result<()> {
         let thread = |name: &str| {
             std::thread::Builder::new()
                 .name(name.into())
                 .stack_size(STACK)
         };
-        let keeper = self.keeper.clone();
+        let keeper = Arc::clone(this);
         let keep = move || keeper.stopped.clone().during(|| keeper.keep());
         threads.keeper = Some(thread("keep-lease").spawn(keep)?);
-        if self.expires {
+        if this.expires {
             let (stop, stopper) = pipe_with(PipeFlags::CLOEXEC)?;
-            let (trust, margin) = (Arc::clone(&self.keeper.trust), margin(self.keeper.ttl));
-            let watch = move || watch(&trust, margin, &stop);
+            let watchdog = Arc::clone(this);
+            let watch = move || watchdog.watch(&stop);
             threads.watchdog = Some((thread("watch-lease").spawn(watch)?, stopper));
         }
         Ok(())
+    }
+
+    /// Records the loss, if it is the first, and tells those that want to know.
+    fn lose(&self, key: &Key, loss: Loss) {
+        Self::lose_in(self.trust(), key, loss);
+    }
+
+    /// Ends the trust that lasted until `until`, unless the keeper renewed the lease meanwhile.
+    fn expire(&self, until: Duration) {
+        let mut trust = self.trust();
+        if trust.until == Some(until) {
+            let last_error = trust.last_error.take();
+            Self::lose_in(trust, &self.key, Loss::NotRenewed(last_error));
+        }
+    }
+
+    fn lose_in(mut trust: MutexGuard<'_, Trust>, key: &Key, loss: Loss) {
+        if trust.loss.is_some() || trust.stop {
+            return;
+        }
+        trust.loss = Some((key.clone(), Arc::new(loss)));
+        let on_lost = std::mem::take(&mut trust.on_lost);
+        drop(trust);
+        for tell in on_lost {
+            tell();
+        }
+    }
+
+    /// Whether the threads have nothing more to do.
+    fn is_over(&self) -> bool {
+        let trust = self.trust();
+        trust.stop || trust.loss.is_some()
     }
 }
 
@@ -466,58 +461,6 @@ fn trusted_until(lease: &Lease, asked: Duration) -> Option<Duration> {
     Some(asked.saturating_add(lease.ttl.saturating_sub(margin(lease.ttl))))
 }
 
-/// The watchdog: reports the loss when the time of trust has passed, and ends when `stop` closes.
-fn watch(trust: &Trust, margin: Duration, stop: &OwnedFd) {
-    let mut extended_until = Duration::ZERO;
-    loop {
-        if trust.is_over() {
-            return;
-        }
-        let Some(until) = trust.lock().trusted_until else {
-            return;
-        };
-        let (now, end) = (trust.now(), until.max(extended_until));
-        if now >= end {
-            let late = now.saturating_sub(until);
-            if extended_until > until || late < margin / 2 {
-                trust.expire(until);
-                continue;
-            }
-            // This process was stopped, or the machine slept: the keeper asks the store first.
-            extended_until = now.saturating_add(margin.max(AFTER_A_STOP));
-            continue;
-        }
-        let Ok(timer) = alarm(end.saturating_sub(now)) else {
-            std::thread::sleep((end.saturating_sub(now)).min(Duration::from_millis(100)));
-            continue;
-        };
-        let mut fds = [
-            PollFd::new(stop, PollFlags::IN),
-            PollFd::new(&timer, PollFlags::IN),
-        ];
-        let polled = poll(&mut fds, None);
-        let [stopped, _] = fds;
-        if polled.is_ok() && !stopped.revents().is_empty() {
-            return;
-        }
-    }
-}
-
-/// The thread that renews.
-#[derive(Clone)]
-struct Keeper {
-    store: Arc<dyn Store>,
-    grants: Vec<Grant>,
-    /// As they were granted.
-    leases: Vec<Lease>,
-    ttl: Duration,
-    /// Look at least this often, should no wake-up come.
-    poll: Duration,
-    trust: Arc<Trust>,
-    /// Ends its calls of the store.
-    stopped: Interrupt,
-}
-
 /// What came of one round of the keeper.
 enum KeeperRound {
     /// The lease goes on.
@@ -530,25 +473,60 @@ enum KeeperRound {
     Failed(StoreError),
 }
 
-impl Keeper {
-    /// Renews until told to stop, or the lease is lost.
+impl Keeping {
+    /// The watchdog: reports the loss when the time of trust has passed, and ends when `stop` closes.
+    fn watch(&self, stop: &OwnedFd) {
+        let margin = margin(self.ttl);
+        let mut extended_until = Duration::ZERO;
+        loop {
+            if self.is_over() {
+                return;
+            }
+            let Some(until) = self.trust().until else {
+                return;
+            };
+            let (now, end) = (self.now(), until.max(extended_until));
+            if now >= end {
+                let late = now.saturating_sub(until);
+                if extended_until > until || late < margin / 2 {
+                    self.expire(until);
+                    continue;
+                }
+                // This process was stopped, or the machine slept: the keeper asks the store first.
+                extended_until = now.saturating_add(margin.max(AFTER_A_STOP));
+                continue;
+            }
+            let Ok(timer) = alarm(end.saturating_sub(now)) else {
+                std::thread::sleep((end.saturating_sub(now)).min(Duration::from_millis(100)));
+                continue;
+            };
+            let mut fds = [
+                PollFd::new(stop, PollFlags::IN),
+                PollFd::new(&timer, PollFlags::IN),
+            ];
+            let polled = poll(&mut fds, None);
+            let [stopped, _] = fds;
+            if polled.is_ok() && !stopped.revents().is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The keeper: renews until told to stop, or the lease is lost.
     fn keep(&self) {
-        let mut renew_at = self.trust.now().saturating_add(self.ttl / 3);
+        let mut renew_at = self.now().saturating_add(self.ttl / 3);
         let mut told = 0;
-        while !self.trust.is_over() {
+        while !self.is_over() {
             match self.round(&mut renew_at) {
-                KeeperRound::Kept => self.trust.lock().last_error = None,
+                KeeperRound::Kept => self.trust().last_error = None,
                 KeeperRound::Woken => self.look_for_requests(&mut told),
-                KeeperRound::Lost(key, now) => return self.trust.lose(&key, Loss::Taken(now)),
+                KeeperRound::Lost(key, now) => return self.lose(&key, Loss::Taken(now)),
                 // What was held in it is lost; a retry would only use up the rest of the trust.
                 KeeperRound::Failed(error) if error.kind == ErrorKind::Gone => {
-                    let key = &self.trust.key;
-                    return self.trust.lose(key, Loss::NotRenewed(Some(error)));
+                    return self.lose(&self.key, Loss::NotRenewed(Some(error)));
                 }
                 KeeperRound::Failed(error) => {
-                    let mut state = self.trust.lock();
-                    state.last_error = Some(error);
-                    drop(state);
+                    self.trust().last_error = Some(error);
                     std::thread::sleep((self.ttl / 30).min(Duration::from_secs(1)));
                 }
             }
@@ -557,7 +535,7 @@ impl Keeper {
 
     /// Renews if it is time, or waits.
     fn round(&self, renew_at: &mut Duration) -> KeeperRound {
-        let now = self.trust.now();
+        let now = self.now();
         if now >= *renew_at {
             let round = self.renew();
             if matches!(round, KeeperRound::Kept) {
@@ -581,7 +559,7 @@ impl Keeper {
             seen.get_or_insert(snapshot.revision);
         }
         // After the snapshots: a stop from here on changes their revision.
-        if self.trust.is_over() {
+        if self.is_over() {
             return KeeperRound::Kept;
         }
         let (Some((first, others)), Some(seen)) = (self.grants.split_first(), seen) else {
@@ -607,7 +585,7 @@ impl Keeper {
 
     /// Reports the requests with a larger number than `told`. Best effort: they are found again at the next renewal.
     fn look_for_requests(&self, told: &mut u64) {
-        if self.trust.is_over() || self.trust.lock().on_asked.is_none() {
+        if self.is_over() || self.trust().on_asked.is_none() {
             return;
         }
         let Ok(requests) = requests(&*self.store, &self.leases, self.deadline()) else {
@@ -617,16 +595,16 @@ impl Keeper {
         for request in requests.into_iter().filter(|request| request.id > before) {
             *told = request.id;
             // Not while the lock is held: the caller may ask the guard something.
-            let tell = self.trust.lock().on_asked.take();
+            let tell = self.trust().on_asked.take();
             if let Some(mut tell) = tell {
                 tell(request);
-                self.trust.lock().on_asked.get_or_insert(tell);
+                self.trust().on_asked.get_or_insert(tell);
             }
         }
     }
 
     fn renew(&self) -> KeeperRound {
-        let asked = self.trust.now();
+        let asked = self.now();
         let renewed = match self
             .store
             .renew_all(&self.grants, self.ttl, self.deadline())
@@ -634,22 +612,22 @@ impl Keeper {
             Ok(renewed) => renewed,
             Err(error) => return KeeperRound::Failed(error),
         };
-        let mut until = self.trust.lock().trusted_until;
+        let mut until = self.trust().until;
         for (grant, renewed) in self.grants.iter().zip(renewed) {
             match renewed {
                 Renewed::Extended(lease) => until = trusted_until(&lease, asked),
                 Renewed::Lost(now) => return KeeperRound::Lost(grant.key.clone(), now),
             }
         }
-        self.trust.lock().trusted_until = until;
+        self.trust().until = until;
         KeeperRound::Kept
     }
 
     /// A call that takes longer than the lease can be trusted is of no use.
     fn deadline(&self) -> Instant {
-        let until = self.trust.lock().trusted_until;
+        let until = self.trust().until;
         let left = until.map_or(CALL_LIMIT, |until| {
-            until.saturating_sub(self.trust.now()).max(margin(self.ttl))
+            until.saturating_sub(self.now()).max(margin(self.ttl))
         });
         deadline_in(left.min(CALL_LIMIT))
     }

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::open::{StoreUrl, Tenure};
-use crate::project::{Open, Project};
+use crate::project::{OpenStore, Project};
 
 /// Holds a key of the current folder's project: [`Tenure::lock`] in the store of [`Tenure::here`]. A program that locks
 /// often opens that store once.
@@ -35,7 +35,7 @@ impl Tenure {
     }
 }
 
-fn open_here(open: Open) -> Result<Tenure, Error> {
+fn open_here(open: OpenStore) -> Result<Tenure, Error> {
     let folder = std::env::current_dir().map_err(Error::Folder)?;
     let home = std::env::home_dir();
     let home = home.as_deref();

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
+use tenure_host::files::Access;
 use tenure_host::{HostClock, LocalStore};
 use tenure_tasks::TaskStore;
 
@@ -203,29 +204,7 @@ impl Tenure {
 
     /// Opens a store with these settings.
     pub fn open_with(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
-        match url {
-            #[cfg(feature = "sqlite")]
-            StoreUrl::Sqlite(path) => Self::open_sqlite(path, config),
-            #[cfg(feature = "sqlite")]
-            StoreUrl::Steroids(path) => Self::open_steroids(path, config),
-            #[cfg(not(feature = "sqlite"))]
-            StoreUrl::Sqlite(_) | StoreUrl::Steroids(_) => Err(not_built_in(url, "sqlite")),
-            #[cfg(feature = "file")]
-            StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
-            #[cfg(feature = "file")]
-            StoreUrl::Mkdir(dir) => Self::open_mkdir(dir, config),
-            #[cfg(not(feature = "file"))]
-            StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) => Err(not_built_in(url, "file")),
-            #[cfg(feature = "ledger")]
-            StoreUrl::Ledger(dir) => Self::open_ledger(dir, None, config),
-            #[cfg(not(feature = "ledger"))]
-            StoreUrl::Ledger(_) => Err(not_built_in(url, "ledger")),
-            #[cfg(feature = "etcd")]
-            StoreUrl::Etcd(address) => Self::open_etcd(address, etcd::Access::ReadWrite, config),
-            #[cfg(not(feature = "etcd"))]
-            StoreUrl::Etcd(_) => Err(not_built_in(url, "etcd")),
-            StoreUrl::Memory => Ok(Self::with_store(Arc::new(MemoryStore::default()), config)),
-        }
+        Self::open_as(url, Access::ReadWrite, config)
     }
 
     /// Opens a store to look at it, without creating or writing anything.
@@ -271,42 +250,42 @@ impl Tenure {
     /// assert!(refused.to_string().contains("was opened read-only: nothing was changed"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg_attr(
-        not(any(
-            feature = "etcd",
-            feature = "sqlite",
-            feature = "file",
-            feature = "ledger"
-        )),
-        expect(
-            unused_variables,
-            clippy::needless_pass_by_value,
-            reason = "every store that can be read needs a feature"
-        )
-    )]
     pub fn open_read_only(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
-        match url {
+        Self::open_as(url, Access::ReadOnly, config)
+    }
+
+    fn open_as(url: &StoreUrl, access: Access, config: Config) -> Result<Self, StoreError> {
+        match (url, access) {
             #[cfg(feature = "sqlite")]
-            StoreUrl::Sqlite(path) => Self::open_sqlite_read_only(path, config),
+            (StoreUrl::Sqlite(path), Access::ReadWrite) => Self::open_sqlite(path, config),
             #[cfg(feature = "sqlite")]
-            StoreUrl::Steroids(path) => Self::open_steroids_read_only(path, config),
+            (StoreUrl::Sqlite(path), Access::ReadOnly) => Self::open_sqlite_read_only(path, config),
+            #[cfg(feature = "sqlite")]
+            (StoreUrl::Steroids(path), Access::ReadWrite) => Self::open_steroids(path, config),
+            #[cfg(feature = "sqlite")]
+            (StoreUrl::Steroids(path), Access::ReadOnly) => {
+                Self::open_steroids_read_only(path, config)
+            }
             #[cfg(not(feature = "sqlite"))]
-            StoreUrl::Sqlite(_) | StoreUrl::Steroids(_) => Err(not_built_in(url, "sqlite")),
+            (StoreUrl::Sqlite(_) | StoreUrl::Steroids(_), _) => Err(not_built_in(url, "sqlite")),
             #[cfg(feature = "file")]
-            StoreUrl::Exclusive(dir) => Self::open_exclusive_read_only(dir, config),
+            (StoreUrl::Exclusive(dir), _) => Self::exclusive(dir, None, access, config),
             #[cfg(feature = "file")]
-            StoreUrl::Mkdir(dir) => Self::open_mkdir_read_only(dir, config),
+            (StoreUrl::Mkdir(dir), _) => Self::mkdir(dir, access, config),
             #[cfg(not(feature = "file"))]
-            StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) => Err(not_built_in(url, "file")),
+            (StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_), _) => Err(not_built_in(url, "file")),
             #[cfg(feature = "ledger")]
-            StoreUrl::Ledger(dir) => Self::open_ledger_read_only(dir, config),
+            (StoreUrl::Ledger(dir), _) => Self::ledger(dir, None, access, config),
             #[cfg(not(feature = "ledger"))]
-            StoreUrl::Ledger(_) => Err(not_built_in(url, "ledger")),
+            (StoreUrl::Ledger(_), _) => Err(not_built_in(url, "ledger")),
             #[cfg(feature = "etcd")]
-            StoreUrl::Etcd(address) => Self::open_etcd(address, etcd::Access::ReadOnly, config),
+            (StoreUrl::Etcd(address), _) => Self::open_etcd(address, access, config),
             #[cfg(not(feature = "etcd"))]
-            StoreUrl::Etcd(_) => Err(not_built_in(url, "etcd")),
-            StoreUrl::Memory => {
+            (StoreUrl::Etcd(_), _) => Err(not_built_in(url, "etcd")),
+            (StoreUrl::Memory, Access::ReadWrite) => {
+                Ok(Self::with_store(Arc::new(MemoryStore::default()), config))
+            }
+            (StoreUrl::Memory, Access::ReadOnly) => {
                 let what = "memory: can't be opened read-only: it is a new store, and empty";
                 Err(StoreError::new(ErrorKind::Unsupported, what)
                     .fix("name the store of another process, for example sqlite:PATH"))
@@ -337,16 +316,10 @@ impl Tenure {
         identity: String,
     ) -> Self {
         Self {
-            store: Arc::<dyn LocalStore>::clone(&store),
-            local: Some(store),
-            tasks: None,
-            #[cfg(feature = "sqlite")]
-            sqlite: None,
-            #[cfg(feature = "etcd")]
-            etcd: None,
+            local: Some(Arc::clone(&store)),
             clock,
-            config,
             identity,
+            ..Self::with_store(store, config)
         }
     }
 

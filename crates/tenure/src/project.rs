@@ -18,13 +18,13 @@ use tenure_host::files::beneath;
 use tenure_host::files::look;
 use tenure_host::files::permissions::create_folder;
 
-use self::worktree::{Shared, Top, top};
+use self::worktree::{SharedPlace, Top, top};
 #[cfg(feature = "config")]
 use crate::config::{Config, ConfigError};
 use crate::open::StoreUrl;
 
 #[cfg(feature = "config")]
-pub(crate) use self::state::Open;
+pub(crate) use self::state::OpenStore;
 pub use self::work_tree::{BadPath, Target, WorkTree};
 pub use self::worktree::ProjectError;
 
@@ -83,7 +83,7 @@ impl Project {
             match top(folder)? {
                 Top::No => {}
                 Top::Own(common) => {
-                    let mut repository = Repository::of(common.as_deref());
+                    let mut repository = RepositoryStates::of(common.as_deref());
                     for root in below.drain(..) {
                         let within = root.strip_prefix(folder).unwrap_or(root);
                         let project = Self::new(root.to_owned(), None, common.as_deref(), within);
@@ -93,7 +93,7 @@ impl Project {
                     }
                 }
                 Top::Linked(shared) => {
-                    let mut repository = Repository::of(shared.common());
+                    let mut repository = RepositoryStates::of(shared.common.as_deref());
                     for linked in below.drain(..) {
                         let within = linked.strip_prefix(folder).unwrap_or(linked);
                         let project = Self::linked(&shared, within, linked);
@@ -105,7 +105,7 @@ impl Project {
                             return Ok(Some(project));
                         }
                     }
-                    let above = shared.path().ancestors().skip(1);
+                    let above = shared.path.ancestors().skip(1);
                     for root in above {
                         let project = Self::at(root)?;
                         if project.is_marked(home)? {
@@ -155,9 +155,10 @@ impl Project {
     }
 
     /// The project of the folder `linked` of a linked worktree.
-    fn linked(shared: &Shared, within: &Path, linked: &Path) -> Self {
+    fn linked(shared: &SharedPlace, within: &Path, linked: &Path) -> Self {
         let worktree = Some(linked.to_owned());
-        Self::new(shared.place(within), worktree, shared.common(), within)
+        let common = shared.common.as_deref();
+        Self::new(shared.of(within), worktree, common, within)
     }
 
     /// Whether a `.tenure` says that this is a project.
@@ -371,16 +372,32 @@ pub enum StoreRole {
     Ledger,
     /// The lock tables of another program. Nothing is written there unless a user names it.
     OtherProgram,
+    /// Not in the project: the caller named it, for example on a server.
+    Chosen,
+}
+
+impl StoreRole {
+    /// The word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::ExclusiveLock => "exclusive_lock",
+            Self::BoardLock => "board_lock",
+            Self::Ledger => "ledger",
+            Self::OtherProgram => "other_program",
+            Self::Chosen => "chosen",
+        }
+    }
 }
 
 /// Where projects of a repository may have their state.
-struct Repository<'a> {
+struct RepositoryStates<'a> {
     common: Option<&'a Path>,
     /// Whether folders below the top may have one.
     has_folders: Option<bool>,
 }
 
-impl<'a> Repository<'a> {
+impl<'a> RepositoryStates<'a> {
     fn of(common: Option<&'a Path>) -> Self {
         Self {
             common,

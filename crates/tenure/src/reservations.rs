@@ -6,9 +6,7 @@
 use std::collections::HashMap;
 
 use tenure_core::engine::LeasePart;
-use tenure_core::{
-    HolderId, Key, Lease, Mode, Moment, PathSet, Places, StoreError, Verdict, Waiter,
-};
+use tenure_core::{HolderId, Key, Lease, Moment, PathSet, Places, StoreError, Verdict, Waiter};
 
 use crate::acquire::call_deadline;
 use crate::ask::{Ask, Tie};
@@ -83,12 +81,12 @@ pub struct Reservations {
     now: Moment,
     leases: Vec<(Lease, Verdict)>,
     queue: Vec<Waiter>,
-    index: Index,
+    index: ReservationIndex,
 }
 
 /// Where to find the reservations that may cover a path.
 #[derive(Debug, Default)]
-struct Index {
+struct ReservationIndex {
     /// By the path of a pattern without wildcards.
     paths: HashMap<String, Vec<usize>>,
     /// By the folder that every path of a pattern with wildcards is below.
@@ -100,7 +98,7 @@ struct Index {
 impl Reservations {
     /// The reservations among these leases.
     pub fn new(now: Moment, leases: Vec<(Lease, Verdict)>, queue: Vec<Waiter>) -> Self {
-        let mut index = Index::default();
+        let mut index = ReservationIndex::default();
         for (number, (lease, verdict)) in leases.iter().enumerate() {
             if verdict.ended().is_some() {
                 continue;
@@ -142,8 +140,15 @@ impl Reservations {
         &self.queue
     }
 
+    /// Those that have not ended.
+    pub fn standing(&self) -> impl Iterator<Item = &Lease> {
+        let standing = self.leases.iter();
+        let standing = standing.filter(|(_, verdict)| verdict.ended().is_none());
+        standing.map(|(lease, _)| lease)
+    }
+
     /// The reservations that cover a path, which is relative to the work tree and in normal form.
-    pub fn covering<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Lease> {
+    pub fn covering<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Lease> + use<'a> {
         let slashes = path.match_indices('/').map(|(at, _)| at);
         let ends = slashes.chain([path.len()]);
         let above = ends.filter_map(move |end| path.get(..end));
@@ -173,82 +178,21 @@ impl Reservations {
             .filter_map(|number| self.leases.get(number).map(|(lease, _)| lease))
     }
 
-    /// The reservations of other holders that forbid `me` to write a file, or something in a folder: those that cover it,
-    /// also to read it.
-    pub fn against<'a>(&'a self, target: &'a Target, me: Option<&HolderId>) -> Vec<&'a Lease> {
-        let of_others = |lease: &&Lease| Some(&lease.holder.id) != me;
-        if !target.is_folder() {
-            return self.covering(target.name()).filter(of_others).collect();
+    /// The reservations that cover a file, or something in a folder.
+    pub fn at(&self, target: &Target) -> Vec<&Lease> {
+        if target.is_folder() {
+            let standing = self.standing();
+            standing
+                .filter(|lease| target.is_reserved_by(&lease.mode))
+                .collect()
+        } else {
+            self.covering(target.name()).collect()
         }
-        let standing = self.leases.iter();
-        standing
-            .filter(|(_, verdict)| verdict.ended().is_none())
-            .map(|(lease, _)| lease)
-            .filter(|lease| of_others(lease) && target.is_reserved_by(&lease.mode))
-            .collect()
-    }
-
-    /// The reservation under which `me` may write this path.
-    pub fn for_writing<'a>(&'a self, path: &'a str, me: &'a HolderId) -> Option<&'a Lease> {
-        let writes = |mode: &Mode| mode.paths().is_none_or(|paths| !paths.is_shared());
-        self.covering(path)
-            .find(|lease| lease.holder.id == *me && writes(&lease.mode))
-    }
-
-    /// Whether a reservation of `me` covers the file, or everything in the folder, for writing.
-    pub fn lets_write(&self, target: &Target, me: &HolderId) -> bool {
-        let name = target.name();
-        if !target.is_folder() {
-            return self.for_writing(name, me).is_some();
-        }
-        // A name in the folder that only a pattern for everything there covers.
-        let any = match name {
-            "." => "**".to_owned(),
-            name => format!("{name}/**"),
-        };
-        self.for_writing(&any, me).is_some()
     }
 
     /// The reservations of this holder that have not ended.
     pub fn of<'a>(&'a self, holder: &'a HolderId) -> impl Iterator<Item = &'a Lease> {
-        self.leases
-            .iter()
-            .filter(|(lease, verdict)| lease.holder.id == *holder && verdict.ended().is_none())
-            .map(|(lease, _)| lease)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tenure_core::{Acquired, Forced, Token};
-
-    use super::*;
-    use crate::{Config, StoreUrl};
-
-    #[test]
-    fn one_reservation_of_a_holder_can_be_ended_by_force() {
-        let tenure = Tenure::open_with(&StoreUrl::Memory, Config::default()).unwrap();
-        let reserve = |path: &str| {
-            let ask = tenure.reserve(PathSet::parse([path]).unwrap());
-            match ask.named("one").unwrap().acquire().unwrap() {
-                Acquired::Granted(guard) => {
-                    let lease = guard.lease().clone();
-                    guard.leave_standing();
-                    lease
-                }
-                _ => panic!("it is free"),
-            }
-        };
-        let (first, second) = (reserve("a"), reserve("b"));
-        let by = HolderId::parse("person").unwrap();
-        let force = |lease: &Lease| {
-            let store = tenure.store();
-            store.force_one(&lease.grant(), &by, None, call_deadline())
-        };
-        assert!(matches!(force(&first), Ok(Forced::Freed(freed)) if freed.len() == 1));
-        assert!(matches!(force(&first), Ok(Forced::NotHeld)));
-        let left = tenure.reservations().unwrap();
-        let left: Vec<Token> = left.all().iter().map(|(lease, _)| lease.token).collect();
-        assert_eq!(left, [second.token]);
+        self.standing()
+            .filter(move |lease| lease.holder.id == *holder)
     }
 }

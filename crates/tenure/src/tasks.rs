@@ -98,12 +98,7 @@ impl Ask<'_, AnyTask> {
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Acquired<TaskGuard>, Error> {
-        let request = OneTask {
-            tasks: &*self.wanted.tasks,
-            runner: self.runner()?,
-            id,
-        };
-        self.go(&request, cancel, observer)
+        self.begin(Some(id), cancel, observer)
     }
 
     /// Begins the best task that is ready.
@@ -117,41 +112,37 @@ impl Ask<'_, AnyTask> {
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Acquired<TaskGuard>, Error> {
-        let request = NextTask {
-            tasks: &*self.wanted.tasks,
-            clock: &*self.tenure.clock,
-            runner: self.runner()?,
-            idle_for: self.wanted.idle_for,
-            idle_since: Cell::new(None),
-        };
-        self.go(&request, cancel, observer)
+        self.begin(None, cancel, observer)
     }
 
-    fn go(
+    fn begin(
         &self,
-        request: &impl Request<Granted = Started>,
+        id: Option<&str>,
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Acquired<TaskGuard>, Error> {
-        let answer = acquire::acquire(request, &mut self.context(cancel, observer))?;
+        let request = TaskRequest {
+            tasks: &*self.wanted.tasks,
+            clock: &*self.tenure.clock,
+            runner: self.runner()?,
+            id,
+            idle_for: self.wanted.idle_for,
+            idle_since: Cell::new(None),
+        };
+        let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
         Ok(answer.map(|(started, asked)| {
-            let guard = |lease, reason| {
-                let granted = Granted { lease, reason };
-                let granted = (granted, Vec::new());
-                Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)
-            };
+            let (lease, reason) = (started.lease, started.reason);
+            let section = started.section.map(|lease| Granted {
+                lease,
+                reason: Reason::AlreadyOwned,
+            });
+            let granted = (Granted { lease, reason }, section.into_iter().collect());
             TaskGuard {
                 tasks: Arc::clone(&self.wanted.tasks),
                 task: started.task,
                 was: started.was,
-                lease: started.lease.clone(),
-                guards: Some(Guards {
-                    task: guard(started.lease, started.reason),
-                    section: started
-                        .section
-                        .map(|lease| guard(lease, Reason::AlreadyOwned)),
-                    tie: self.tie,
-                }),
+                guard: Guard::new(self.tenure, granted, &asked, self.tie, self.renewal),
+                ended: false,
             }
         }))
     }
@@ -185,49 +176,28 @@ impl Ask<'_, AnyTask> {
     }
 }
 
-/// A certain task.
-struct OneTask<'a> {
-    tasks: &'a dyn TaskStore,
-    runner: Runner,
-    id: &'a str,
-}
-
-impl Request for OneTask<'_> {
-    type Granted = Started;
-
-    fn ask(&self, by: Instant) -> Result<Acquired<Started>, Error> {
-        Ok(self.tasks.start(self.id, &self.runner, by)?)
-    }
-
-    fn withdraw(&self, then: Withdrawal, by: Instant) -> Result<(), Error> {
-        Ok(self
-            .tasks
-            .stop_waiting(Some(self.id), &self.runner, then, by)?)
-    }
-
-    fn binding(&self) -> &Binding {
-        &self.runner.holder.binding
-    }
-}
-
-/// Any task.
-struct NextTask<'a> {
+/// A certain task, or any.
+struct TaskRequest<'a> {
     tasks: &'a dyn TaskStore,
     clock: &'a dyn Clock,
     runner: Runner,
+    id: Option<&'a str>,
     idle_for: Option<Duration>,
     /// Since when, on the boot clock, nothing could become ready.
     idle_since: Cell<Option<Duration>>,
 }
 
-impl Request for NextTask<'_> {
+impl Request for TaskRequest<'_> {
     type Granted = Started;
 
     fn ask(&self, by: Instant) -> Result<Acquired<Started>, Error> {
-        Ok(self.tasks.next(&self.runner, by)?)
+        Ok(match self.id {
+            Some(id) => self.tasks.start(id, &self.runner, by)?,
+            None => self.tasks.next(&self.runner, by)?,
+        })
     }
 
-    /// Where nothing that others do now could make a task ready, waiting has an end.
+    /// Where nothing that others do now could make a task ready, waiting for any has an end.
     fn patience(&self, busy: &Busy) -> Duration {
         let now = self.clock.now().ticks;
         let moves = matches!(
@@ -240,13 +210,15 @@ impl Request for NextTask<'_> {
         };
         self.idle_since.set((!moves).then_some(since));
         match self.idle_for {
-            Some(limit) if !moves => limit.saturating_sub(now.saturating_sub(since)),
+            Some(limit) if !moves && self.id.is_none() => {
+                limit.saturating_sub(now.saturating_sub(since))
+            }
             _ => Duration::MAX,
         }
     }
 
     fn withdraw(&self, then: Withdrawal, by: Instant) -> Result<(), Error> {
-        Ok(self.tasks.stop_waiting(None, &self.runner, then, by)?)
+        Ok(self.tasks.stop_waiting(self.id, &self.runner, then, by)?)
     }
 
     fn binding(&self) -> &Binding {
@@ -261,30 +233,10 @@ pub struct TaskGuard {
     tasks: Arc<dyn TaskStore>,
     task: Task,
     was: Status,
-    /// `None` once the work has ended.
-    guards: Option<Guards>,
-    lease: Lease,
-}
-
-/// The guards of a task that is worked on.
-struct Guards {
-    task: Guard,
-    section: Option<Guard>,
-    tie: Tie,
-}
-
-impl Guards {
-    fn all(&self) -> impl Iterator<Item = &Guard> {
-        self.section.iter().chain([&self.task])
-    }
-
-    /// Stops renewing, and leaves the leases as they are.
-    fn leave_standing(self) {
-        self.task.leave_standing();
-        if let Some(section) = self.section {
-            section.leave_standing();
-        }
-    }
+    /// Of the task, and then of its section.
+    guard: Guard,
+    /// Whether the work has ended.
+    ended: bool,
 }
 
 impl TaskGuard {
@@ -300,94 +252,77 @@ impl TaskGuard {
 
     /// The task's lease as it was granted.
     pub fn lease(&self) -> &Lease {
-        &self.lease
+        self.guard.lease()
     }
 
     /// The fencing token: pass it on to whatever is written.
     pub fn token(&self) -> Token {
-        self.lease.token
+        self.guard.token()
     }
 
     /// Why the task was granted.
-    pub fn reason(&self) -> Option<Reason> {
-        self.guards.as_ref().map(|guards| guards.task.reason())
+    pub fn reason(&self) -> Reason {
+        self.guard.reason()
     }
 
     /// The token of its section's lease.
     pub fn section_token(&self) -> Option<Token> {
-        let guards = self.guards.as_ref()?;
-        guards.section.as_ref().map(Guard::token)
+        self.guard.leases().nth(1).map(|lease| lease.token)
     }
 
     /// Starts to renew both leases, if [`Ask::renew_later`] put it off.
     pub fn start_renewal(&mut self) {
-        if let Some(guards) = &mut self.guards {
-            guards.task.start_renewal();
-            if let Some(section) = &mut guards.section {
-                section.start_renewal();
-            }
-        }
+        self.guard.start_renewal();
     }
 
     /// Calls `tell` from another thread when a lease is lost, but not when the task was ended by its
     /// own token (see [`Self::ended_by_token`]).
-    pub fn on_lost(&self, tell: impl Fn() + Clone + Send + 'static) {
-        let token = self.lease.token;
-        for guard in self.guards.iter().flat_map(Guards::all) {
-            let (tasks, tell) = (Arc::clone(&self.tasks), tell.clone());
-            let id = self.task.id.clone();
-            let limit = guard.time_to_react();
-            guard.on_lost(move || {
-                // The question must not hold up the loss where the database is busy.
-                if !matches!(tasks.ended_by(&id, token, deadline_in(limit)), Ok(Some(_))) {
-                    tell();
-                }
-            });
-        }
+    pub fn on_lost(&self, tell: impl FnOnce() + Send + 'static) {
+        let (tasks, id, token) = (Arc::clone(&self.tasks), self.task.id.clone(), self.token());
+        let limit = self.guard.time_to_react();
+        self.guard.on_lost(move || {
+            // The question must not hold up the loss where the database is busy.
+            if !matches!(tasks.ended_by(&id, token, deadline_in(limit)), Ok(Some(_))) {
+                tell();
+            }
+        });
     }
 
     /// The task as it is now, if the worker itself has ended it by this grant's token.
     pub fn ended_by_token(&self) -> Result<Option<Task>, Error> {
-        Ok(self
-            .tasks
-            .ended_by(&self.task.id, self.lease.token, call_deadline())?)
+        let by = call_deadline();
+        Ok(self.tasks.ended_by(&self.task.id, self.token(), by)?)
     }
 
     /// How a lease was lost, if one was.
     pub fn loss(&self) -> Option<Arc<Loss>> {
-        let mut guards = self.guards.iter().flat_map(Guards::all);
-        guards.find_map(Guard::loss)
+        self.guard.loss()
     }
 
-    /// Until when all its leases may be trusted; see [`Guard::trusted_until`].
+    /// Until when its leases may be trusted; see [`Guard::trusted_until`].
     pub fn trusted_until(&self) -> Option<Duration> {
-        let guards = self.guards.iter().flat_map(Guards::all);
-        guards.filter_map(Guard::trusted_until).min()
+        self.guard.trusted_until()
     }
 
     /// How a lease was lost, if one was, or if one can't be trusted any more; see [`Guard::lost_by_now`].
     pub fn lost_by_now(&self) -> Option<Arc<Loss>> {
-        let mut guards = self.guards.iter().flat_map(Guards::all);
-        guards.find_map(Guard::lost_by_now)
+        self.guard.lost_by_now()
     }
 
     /// Ends the work, if no other runner got the task meanwhile (G7), and gives back what was held for
     /// it: the section too, when nothing is left to do in it.
     pub fn finish(mut self, change: &Change) -> Result<Changed, Error> {
-        let proof = Proof::Token(self.lease.token);
-        if let Some(guards) = self.guards.take() {
-            guards.leave_standing();
-        }
+        self.stop();
         let changed = self.tasks.change(
             &self.task.id,
-            &proof,
+            &Proof::Token(self.token()),
             change,
             &Edit::default(),
             call_deadline(),
         );
         if changed.is_err() {
             // A worker that is refused has nothing more to do there.
-            let _ = self.tasks.abandon(&self.lease, call_deadline());
+            let _ = self.tasks.abandon(self.lease(), call_deadline());
         }
         Ok(changed?)
     }
@@ -395,22 +330,24 @@ impl TaskGuard {
     /// Drops the guard without giving anything back: for leases that end by their time to live or with
     /// another process.
     pub fn leave_standing(mut self) {
-        if let Some(guards) = self.guards.take() {
-            guards.leave_standing();
-        }
+        self.stop();
+    }
+
+    /// Stops renewing, and leaves the leases as they are.
+    fn stop(&mut self) {
+        self.ended = true;
+        self.guard.disarm();
     }
 }
 
 impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let Some(guards) = self.guards.take() else {
-            return;
-        };
-        let ours = guards.tie == Tie::ThisProcess;
-        guards.leave_standing();
-        if ours {
-            // Nobody to tell: if it fails, the leases end with this process.
-            let _ = self.tasks.abandon(&self.lease, call_deadline());
+        if !self.ended {
+            self.stop();
+            if self.guard.tie == Tie::ThisProcess {
+                // Nobody to tell: if it fails, the leases end with this process.
+                let _ = self.tasks.abandon(self.lease(), call_deadline());
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ pub use self::lease::{
     AcquiredJson, AskedJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson,
     FencedJson, ForcedJson, GrantJson, HistoryJson, LeaseJson, LeasesJson, LockJson, LocksJson,
     LostJson, NotHolderJson, ReapedJson, ReleasedJson, ReleasedSeveralJson, RenewedJson,
-    RequestJson, VerdictWord, WaitJson, WaiterJson,
+    RequestJson, VerdictWord, WaiterJson,
 };
 pub use self::ledger::{
     AppendedJson, LedgerEventJson, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson,
@@ -69,21 +69,20 @@ pub use self::sync::{
 };
 pub use self::task::{
     ChangedTaskJson, DeletedSectionJson, DeletedTasksJson, LinesJson, ListedSectionJson, PastJson,
-    SectionJson, SectionsJson, ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson,
-    TaskInputJson, TaskJson, TaskLockedJson, TaskLostJson, TasksJson, WorkJson,
+    SectionsJson, ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson, TaskInputJson,
+    TaskJson, TaskLockedJson, TaskLostJson, TasksJson, WorkJson,
 };
 pub use self::time::TimeJson;
 pub use self::view::{
-    AllLocksJson, DoctorJson, FindingJson, FixedJson, ForeignLockJson, ForeignProcessJson,
-    SpanJson, StatusJson, StoreCountJson, StoreLocksJson, StoreVerifiedJson, TimelineJson,
-    VerifiedJson, WaitSpanJson, WatchLineJson, WhyJson, WhyLinkJson,
+    AllLocksJson, Connection, DoctorJson, FindingJson, FixedJson, ForeignLockJson,
+    ForeignProcessJson, SpanJson, StatusJson, StoreCountJson, StoreLocksJson, StoreVerifiedJson,
+    TimelineJson, VerifiedJson, WaitSpanJson, WatchLineJson, WhyJson, WhyLinkJson,
 };
 
 use serde::{Deserialize, Serialize};
 
 /// What a command prints with `--json`: `data` if it succeeded, `error` if it failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<T, D> {
     /// Whether the command succeeded.
@@ -99,8 +98,7 @@ pub struct Envelope<T, D> {
 }
 
 /// Why a command failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorJson<D> {
     /// For programs.

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use tenure::store::{HolderId, Key};
@@ -124,6 +125,32 @@ fn the_key_of_a_killed_process_is_granted_to_the_next() {
     holder.kill();
     assert_eq!(start("lock", dir.path()).report(), "granted build");
     assert_eq!(start("try", dir.path()).report(), "granted build");
+}
+
+#[test]
+fn a_command_that_runs_under_the_key_is_refused_at_once_instead_of_waiting_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    Project::init(dir.path()).unwrap();
+    let tenure = open(dir.path());
+    let build = tenure.lock("build").unwrap();
+    // As `tenure run build` starts its command.
+    let mut command = Command::new("env");
+    command.arg(format!(
+        "TENURE_WITHIN={}:{}",
+        tenure.identity(),
+        build.token()
+    ));
+    let job = format!("lock {}", dir.path().display());
+    // Without the variable it would wait for half an hour, longer than a report may take.
+    let nested = Process::start_through(&mut command, "the_work_of_another_process", &job);
+    let refused = nested.report();
+    assert!(
+        refused.starts_with("waiting would never end: "),
+        "{refused}"
+    );
+    assert!(refused.contains(" waits for build which "), "{refused}");
+    drop(build);
+    assert_eq!(start("lock", dir.path()).report(), "granted build");
 }
 
 #[test]

@@ -20,9 +20,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use tenure::wire::ForeignProcessJson;
 use tenure_host::files::look;
 
-use crate::processes::{FileId, Processes, Seen};
+use crate::processes::{FileId, Processes};
 use crate::scan;
 
 /// A tool whose locks are known.
@@ -43,52 +44,6 @@ impl Tool {
             Self::Git => "git",
             Self::Cargo => "cargo",
             Self::PidFile => "pid file",
-        }
-    }
-}
-
-/// What connects a process with a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// It has the file open.
-    Open,
-    /// It has a kernel lock on the file.
-    Locked,
-    /// The file names it.
-    Named,
-    /// It is a process of that tool, works there, and may have made the file.
-    Likely,
-}
-
-impl How {
-    /// The word for programs.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Locked => "locked",
-            Self::Named => "named",
-            Self::Likely => "likely",
-        }
-    }
-}
-
-/// A process that has a foreign lock, or may have it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForeignProcess {
-    /// Its pid.
-    pub pid: u32,
-    /// Its command line; `None` if it has exited.
-    pub command: Option<String>,
-    /// What connects it with the lock.
-    pub how: How,
-}
-
-impl ForeignProcess {
-    fn of(seen: &Seen, how: How) -> Self {
-        Self {
-            pid: seen.pid,
-            command: Some(seen.command.clone()),
-            how,
         }
     }
 }
@@ -137,7 +92,7 @@ pub struct ForeignLock {
     /// What is known of its holder.
     pub verdict: ForeignVerdict,
     /// The processes that have it, or may have it.
-    pub processes: Vec<ForeignProcess>,
+    pub processes: Vec<ForeignProcessJson>,
 }
 
 /// A file that may be a lock.
@@ -175,7 +130,7 @@ impl Candidate {
 /// Finds and judges the locks of other tools in a project. What was too large to be looked at as a whole is
 /// added to `left_out`.
 pub fn find(root: &Path, left_out: &mut Vec<String>) -> Vec<ForeignLock> {
-    let repository = git::Repository::of(root, left_out);
+    let repository = git::GitFolders::of(root, left_out);
     let mut found = Vec::new();
     if let Some(repository) = &repository {
         repository.candidates(&mut found, left_out);

@@ -24,13 +24,6 @@ pub struct Proof {
     pub unproven: Vec<String>,
 }
 
-/// A grant that has not ended, as far as the events go.
-#[derive(Debug)]
-struct Open<'a> {
-    holder: &'a HolderId,
-    mode: &'a Mode,
-}
-
 /// Checks that no two holders of a key overlapped, unless their modes allow it, and that tokens grew: in `events`, in the
 /// order in which they were recorded, and in the leases that are on record now.
 pub fn verify(events: &[Event], locks: &[Snapshot]) -> Proof {
@@ -38,7 +31,8 @@ pub fn verify(events: &[Event], locks: &[Snapshot]) -> Proof {
         events: events.len(),
         ..Proof::default()
     };
-    let mut open: BTreeMap<&Key, BTreeMap<Token, Open<'_>>> = BTreeMap::new();
+    // The newest event of each grant that has not ended.
+    let mut open: BTreeMap<&Key, BTreeMap<Token, &Event>> = BTreeMap::new();
     let mut newest: BTreeMap<&Key, Token> = BTreeMap::new();
     let mut earlier: BTreeSet<&Key> = BTreeSet::new();
     let (mut without_token, mut without_grant) = (0_usize, 0_usize);
@@ -62,7 +56,7 @@ pub fn verify(events: &[Event], locks: &[Snapshot]) -> Proof {
                 proof.grants += 1;
                 let full = held.len() >= event.mode.room();
                 for (other, lease) in held.iter() {
-                    let own_paths = lease.holder == &event.holder
+                    let own_paths = lease.holder == event.holder
                         && lease.mode.paths().is_some()
                         && event.mode.paths().is_some();
                     if full || !own_paths && !lease.mode.admits(&event.mode) {
@@ -79,13 +73,13 @@ pub fn verify(events: &[Event], locks: &[Snapshot]) -> Proof {
                     ));
                 }
                 newest.insert(key, token);
-                held.insert(token, Open::from(event));
+                held.insert(token, event);
             }
             _ if is_first => {
                 earlier.insert(key);
                 newest.insert(key, token);
                 if event.kind == EventKind::Renewed {
-                    held.insert(token, Open::from(event));
+                    held.insert(token, event);
                 }
             }
             EventKind::Renewed => {
@@ -97,7 +91,7 @@ pub fn verify(events: &[Event], locks: &[Snapshot]) -> Proof {
                     ));
                 }
                 // A holder that admits others has another mode from here on.
-                held.insert(token, Open::from(event));
+                held.insert(token, event);
             }
             _ => {
                 let was_granted = held.remove(&token).is_some();
@@ -170,15 +164,6 @@ pub fn missing(events: &[Event]) -> Option<String> {
     } else {
         format!("{missing} of the events 1 to {last} are no longer kept")
     })
-}
-
-impl<'a> From<&'a Event> for Open<'a> {
-    fn from(event: &'a Event) -> Self {
-        Self {
-            holder: &event.holder,
-            mode: &event.mode,
-        }
-    }
 }
 
 /// One grant, from its beginning to its end.

@@ -31,5 +31,5 @@ mod scan;
 pub mod waits;
 pub mod watch;
 
-pub use foreign::{ForeignLock, ForeignProcess, How, Tool};
-pub use overview::{Overview, Role, StoreView};
+pub use foreign::{ForeignLock, Tool};
+pub use overview::{Overview, StoreView};

@@ -13,33 +13,10 @@ use tenure_host::files::look;
 use crate::foreign::{self, ForeignLock};
 use crate::scan;
 
-/// What a store is to the project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// A store that is in the project.
-    Project(StoreRole),
-    /// The store that the caller named, for example on a server.
-    Chosen,
-}
-
-impl Role {
-    /// The word for programs.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Project(StoreRole::Own) => "own",
-            Self::Project(StoreRole::ExclusiveLock) => "exclusive_lock",
-            Self::Project(StoreRole::BoardLock) => "board_lock",
-            Self::Project(StoreRole::Ledger) => "ledger",
-            Self::Project(_) => "other_program",
-            Self::Chosen => "chosen",
-        }
-    }
-}
-
 /// A store and what is in it.
 pub struct StoreView {
     /// What it is to the project.
-    pub role: Role,
+    pub role: StoreRole,
     /// Its address.
     pub url: StoreUrl,
     /// Every key that is held or waited for.
@@ -103,7 +80,7 @@ impl Overview {
         let found = match project {
             Some(project) => stores(project, chosen.cloned(), &mut self.left_out),
             None => chosen
-                .map(|url| (Role::Chosen, url.clone()))
+                .map(|url| (StoreRole::Chosen, url.clone()))
                 .into_iter()
                 .collect(),
         };
@@ -136,7 +113,7 @@ fn stores(
     project: &Project,
     chosen: Option<StoreUrl>,
     left_out: &mut Vec<String>,
-) -> Vec<(Role, StoreUrl)> {
+) -> Vec<(StoreRole, StoreUrl)> {
     // The lock folder of a board is made in a folder that may not exist yet. Then nobody holds it.
     let is_there = |url: &StoreUrl| match url {
         StoreUrl::Mkdir(folder) => folder.parent().is_some_and(look::may_be_folder),
@@ -144,15 +121,14 @@ fn stores(
     };
     let found = project.stores().into_iter();
     let found = found.filter(|store| is_there(&store.url));
-    let mut stores: Vec<(Role, StoreUrl)> = found
-        .map(|store| (Role::Project(store.role), store.url))
-        .collect();
+    let mut stores: Vec<(StoreRole, StoreUrl)> =
+        found.map(|store| (store.role, store.url)).collect();
     let nested = ledgers(project.root(), left_out).into_iter();
-    stores.extend(nested.map(|root| (Role::Project(StoreRole::Ledger), StoreUrl::Ledger(root))));
+    stores.extend(nested.map(|root| (StoreRole::Ledger, StoreUrl::Ledger(root))));
     if let Some(url) = chosen
         && !stores.iter().any(|(_, known)| *known == url)
     {
-        stores.push((Role::Chosen, url));
+        stores.push((StoreRole::Chosen, url));
     }
     stores
 }
@@ -173,7 +149,7 @@ fn ledgers(root: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
 impl StoreView {
     /// Reads a store, through the connection that is `kept` if there is one.
     fn of(
-        role: Role,
+        role: StoreRole,
         url: StoreUrl,
         kept: Option<Tenure>,
         keys: Option<&[Key]>,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use tenure::wire::{Connection, ForeignProcessJson};
 use tenure_core::{Clock, Moment};
 use tenure_host::{HostClock, identity};
 
@@ -48,6 +49,15 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// This process, as one that is connected with a lock of another tool.
+    pub(crate) fn connected(&self, how: Connection) -> ForeignProcessJson {
+        ForeignProcessJson {
+            pid: self.pid,
+            command: Some(self.command.clone()),
+            how,
+        }
+    }
+
     /// Whether it may have made a file that was last changed then.
     pub fn may_have_made(&self, changed: Timestamp) -> bool {
         self.started.is_none_or(|at| at <= changed + SLACK)

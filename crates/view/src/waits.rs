@@ -50,7 +50,7 @@ impl<'a> Wait<'a> {
 }
 
 /// One step of a circle: a wait, and the lease that it is for.
-pub type Step<'a> = (Wait<'a>, &'a Lease);
+pub type WaitStep<'a> = (Wait<'a>, &'a Lease);
 
 /// The waits of a project.
 pub struct Waits<'a> {
@@ -93,7 +93,7 @@ impl<'a> Waits<'a> {
     }
 
     /// The circles of waits that never end, each once.
-    pub fn circles(&self) -> Vec<Vec<Step<'a>>> {
+    pub fn circles(&self) -> Vec<Vec<WaitStep<'a>>> {
         let mut known = HashSet::new();
         let mut circles = Vec::new();
         for (wait, _) in &self.all {
@@ -117,7 +117,7 @@ impl<'a> Waits<'a> {
     }
 
     /// The way from a lease that is waited for back to the wait.
-    fn back(&self, wait: Wait<'a>, lease: &'a Lease) -> Option<Vec<Step<'a>>> {
+    fn back(&self, wait: Wait<'a>, lease: &'a Lease) -> Option<Vec<WaitStep<'a>>> {
         let mut seen = HashSet::from([std::ptr::from_ref(lease).addr()]);
         let mut open = vec![vec![(wait, lease)]];
         while let Some(way) = open.pop() {

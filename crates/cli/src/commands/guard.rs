@@ -15,7 +15,7 @@ use tenure::text::plural;
 use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
 use tenure_files::guard::here;
 use tenure_files::guard::hooks::{self, HookError, Status};
-use tenure_files::guard::records::{How, Record, Records};
+use tenure_files::guard::records::{CommitRecord, How, Records};
 use tenure_files::setup::target::shown;
 use tenure_git::GitError;
 
@@ -144,7 +144,7 @@ fn status(global: &Global) -> Result<Answer, Failure> {
 }
 
 /// A commit that passed the guard, in a line.
-fn bypass(record: &Record) -> String {
+fn bypass(record: &CommitRecord) -> String {
     let commit = record.commit.get(..12).unwrap_or(&record.commit);
     let at = words::time(record.at);
     let holders = record.against.iter().map(|held| held.holder.as_str());
@@ -165,7 +165,7 @@ fn described(status: &Status) -> String {
     format!("{} in {folder}", names.join(", "))
 }
 
-fn json(config: &Config, status: &Status, changed: bool, bypasses: &[Record]) -> GuardJson {
+fn json(config: &Config, status: &Status, changed: bool, bypasses: &[CommitRecord]) -> GuardJson {
     let text = |path: &Path| path.display().to_string();
     let hooks = status.hooks.iter().map(|(name, path)| GuardHookJson {
         name: (*name).to_owned(),

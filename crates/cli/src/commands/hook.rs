@@ -12,7 +12,7 @@ use tenure::text::flat;
 use tenure::wire::ErrorCode;
 use tenure_files::agents::event::{Event, What};
 use tenure_files::agents::reply::Reply;
-use tenure_files::agents::session::{self, Note, Outcome, Place, Refusal, Session};
+use tenure_files::agents::session::{self, AgentSession, Note, Outcome, Place, Refusal};
 use tenure_files::agents::tool::Tool;
 
 use self::timer::Timer;
@@ -61,7 +61,7 @@ fn answer(global: &Global, hook: &Hook, event: &Event, timer: &Timer) -> Result<
         ttl: hook.ttl.unwrap_or(TTL),
     };
     let sessions = hook.sessions(context::start(), event)?;
-    timer.is_strict(sessions.iter().any(Session::is_strict));
+    timer.is_strict(sessions.iter().any(AgentSession::is_strict));
     let notes = match hook.answer(&sessions, event)? {
         Outcome::Refused(refusal) => return Ok(Reply::refuse(tool, &reason(&refusal))),
         Outcome::GoOn(notes) => notes,

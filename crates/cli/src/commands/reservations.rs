@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use tenure::files::{Reservations, Target};
-use tenure::store::{Lease, Presence, Waiter};
+use tenure::store::{Holder, Lease, Presence, Waiter};
 use tenure::wire::{CheckJson, CheckedPathJson, ErrorCode, ReservationJson, ReservationsJson};
+use tenure_files::ruling::Ruling;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -30,22 +31,18 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
     };
     let reservations = tenure.reservations()?;
     let now = reservations.now();
-    let standing = || {
-        let all = reservations.all().iter();
-        all.filter(|(_, verdict)| verdict.ended().is_none())
-            .map(|(lease, _)| lease)
-    };
-    let leases: Vec<&Lease> = standing().collect();
+    let leases: Vec<&Lease> = reservations.standing().collect();
     let asked = ask::requests(&tenure, leases.iter().copied())?;
     let data = ReservationsJson {
-        reservations: standing()
+        reservations: leases
+            .iter()
             .map(|lease| ReservationJson::new(now, lease))
             .collect(),
         waiting: reservations.waiters().iter().map(Into::into).collect(),
         asked: asked.iter().map(Into::into).collect(),
     };
     let mut table = Table::new(&["PATHS", "HOLDER", "MODE", "SINCE", "REMAINING", "DETAIL"]);
-    for lease in standing() {
+    for lease in &leases {
         let (paths, mode) = match lease.mode.paths() {
             Some(paths) if paths.is_shared() => (paths.to_string(), "shared"),
             Some(paths) => (paths.to_string(), "write"),
@@ -61,9 +58,10 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
             lease.holder.command.clone().unwrap_or_default(),
         ]);
     }
-    let mut lines = match standing().next() {
-        Some(_) => vec![table.text()],
-        None => vec!["Nothing is reserved.".to_owned()],
+    let mut lines = if leases.is_empty() {
+        vec!["Nothing is reserved.".to_owned()]
+    } else {
+        vec![table.text()]
     };
     let here = |waiter: &&Waiter| waiter.presence == Presence::Here;
     for waiter in reservations.waiters().iter().filter(here) {
@@ -97,26 +95,34 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
     let project = context::project_of(global)?;
     let require = context::config(project.as_ref())?.guard.require;
     let reservations = read(global, &targets)?;
-    let is_own = |target: &Target| {
+    let is_ours = |holder: &Holder| holder.id == me;
+    let rule = |target| {
         let reservations = reservations.as_ref();
-        reservations.is_some_and(|it| it.lets_write(target, &me))
+        reservations.map(|it| (it.now(), Ruling::on(it, target, is_ours)))
     };
-    let unreserved = targets.iter().filter(|target| require && !is_own(target));
-    let unreserved: Vec<String> = unreserved.map(|target| target.name().to_owned()).collect();
+    let ruled: Vec<_> = targets
+        .iter()
+        .map(|target| (target.name(), rule(target)))
+        .collect();
+    let is_own = |ruling: &Option<(_, Ruling<'_>)>| {
+        let ruling = ruling.as_ref();
+        ruling.is_some_and(|(_, it)| it.own.is_some())
+    };
+    let unreserved = ruled.iter().filter(|(_, it)| require && !is_own(it));
+    let unreserved: Vec<String> = unreserved.map(|(name, _)| (*name).to_owned()).collect();
     let mut refused = Vec::new();
     let mut lines = Vec::new();
-    for target in &targets {
-        let Some(reservations) = &reservations else {
+    for (name, ruling) in &ruled {
+        let Some((now, ruling)) = ruling else {
             break;
         };
-        let now = reservations.now();
-        for lease in reservations.against(target, Some(&me)) {
+        for lease in &ruling.against {
             refused.push(CheckedPathJson {
-                path: target.name().to_owned(),
+                path: (*name).to_owned(),
                 reservation: ReservationJson::new(now, lease),
             });
             if lines.len() < SHOWN {
-                lines.push(in_the_way(now, target.name(), lease));
+                lines.push(in_the_way(now, name, lease));
             }
         }
     }
@@ -143,10 +149,10 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
             .details(data));
     }
     if number == 0 {
-        let text = match targets.as_slice() {
+        let text = match ruled.as_slice() {
             _ if global.quiet => String::new(),
-            [target] if is_own(target) => format!("you have reserved {}", target.name()),
-            [target] => format!("{} is free: nobody has reserved it", target.name()),
+            [(name, ruling)] if is_own(ruling) => format!("you have reserved {name}"),
+            [(name, _)] => format!("{name} is free: nobody has reserved it"),
             many => format!("all {} paths are free, or reserved by you", many.len()),
         };
         return Ok(Answer::new(data, text));

@@ -6,7 +6,7 @@
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
-use tenure::tasks::ImportSummary;
+use tenure::tasks::{ImportSummary, Section};
 #[allow(clippy::wildcard_imports, reason = "nearly all of them are named")]
 use tenure::wire::*;
 
@@ -67,7 +67,7 @@ const ANSWERS: &[(&str, &[Type])] = &[
     ("tasks delete", &[of::<DeletedTasksJson>]),
     ("tasks import", &[of::<ImportSummary>]),
     ("tasks export", &[of::<LinesJson<Value>>]),
-    ("sections add", &[of::<SectionJson>]),
+    ("sections add", &[of::<Section>]),
     ("sections list", &[of::<SectionsJson>]),
     ("sections rm", &[of::<DeletedSectionJson>]),
     ("exclusive run", &[]),

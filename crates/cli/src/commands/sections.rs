@@ -3,7 +3,7 @@
 use tenure::Tenure;
 use tenure::store::{Snapshot, Verdict, call_deadline};
 use tenure::text::flat;
-use tenure::wire::{DeletedSectionJson, ListedSectionJson, SectionJson, SectionsJson};
+use tenure::wire::{DeletedSectionJson, ListedSectionJson, SectionsJson};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -24,7 +24,7 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
                 let (name, id) = (flat(&section.name), &section.id);
                 format!("Added section \"{name}\" ({id}).")
             };
-            Ok(Answer::new(SectionJson::from(&section), text))
+            Ok(Answer::new(section, text))
         }
         Sections::List => list(&context::open_existing(global)?),
         Sections::Rm { section, move_to } => rm(global, section, move_to.as_deref()),

@@ -2,7 +2,7 @@
 
 use tenure::wire::{ErrorCode, SetupJson};
 use tenure_files::agents::tool::Tool;
-use tenure_files::setup::target::{Change, SetupError, Target, root, shown};
+use tenure_files::setup::target::{FileChange, SetupError, Target, root, shown};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -75,7 +75,7 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
 }
 
 /// The change, as `diff -u` shows it.
-fn difference(change: &Change<'_>, file: &str) -> String {
+fn difference(change: &FileChange<'_>, file: &str) -> String {
     let name = |text: &Option<String>| text.as_ref().map_or("/dev/null", |_| file);
     let (old, new) = (name(&change.old), name(&change.new));
     format!("--- {old}\n+++ {new}\n{}", change.diff.trim_end())

@@ -1,13 +1,10 @@
 //! `tenure sync`: one cycle of the daemon, in the foreground; the status, the log, and a restore.
 
 use tenure::text::{flat, plural};
-use tenure::wire::{
-    ErrorCode, SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson,
-    SyncRestoreJson, SyncStatusJson, TimeJson,
-};
+use tenure::wire::{ErrorCode, SyncJson, SyncLogJson, SyncRestoreJson, SyncStatusJson};
 use tenure::{Config, Project, Tenure};
 use tenure_daemon::{CycleEvent, CycleOutcome, CycleResult, run_once};
-use tenure_sync::{Restore, SyncEvent, SyncStatus};
+use tenure_sync::{Restore, SyncError, SyncEvent};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -67,35 +64,20 @@ fn cycle(global: &Global, project: &Project, config: &Config) -> Result<Answer, 
     }
 }
 
-fn failed(message: String) -> Failure {
-    Failure::new(ErrorCode::SyncFailed, message)
+fn failed(error: SyncError) -> Failure {
+    Failure::new(ErrorCode::SyncFailed, error.to_string())
 }
 
 fn status(project: &Project, tenure: &Tenure) -> Result<Answer, Failure> {
     let status = tenure_sync::status(project, tenure).map_err(failed)?;
     let text = status_text(&status);
-    let last = status.last;
-    let remotes = status.remotes.into_iter().map(|remote| SyncRemoteJson {
-        name: remote.name,
-        ahead: remote.ahead,
-        behind: remote.behind,
-        error: remote.error,
-    });
-    let data = SyncStatusJson {
-        r#ref: status.reference,
-        unshared: number(status.unshared),
-        remotes: remotes.collect(),
-        last_sync: last.at.map(TimeJson),
-        last_error: last.error,
-        failed_at: last.failed_at.map(TimeJson),
-    };
-    Ok(Answer::new(data, text))
+    Ok(Answer::new(status, text))
 }
 
-fn status_text(status: &SyncStatus) -> String {
+fn status_text(status: &SyncStatusJson) -> String {
     let mut lines = vec![format!(
         "Not shared yet: {}",
-        plural::count(number(status.unshared), "changed task")
+        plural::count(status.unshared, "changed task")
     )];
     for remote in &status.remotes {
         let commits = |count| plural::count(count, "commit");
@@ -106,7 +88,7 @@ fn status_text(status: &SyncStatus) -> String {
         lines.push(format!(
             "{} ({}): {} ahead, {} behind{now}",
             remote.name,
-            status.reference,
+            status.r#ref,
             commits(remote.ahead),
             commits(remote.behind)
         ));
@@ -114,12 +96,12 @@ fn status_text(status: &SyncStatus) -> String {
     if status.remotes.is_empty() {
         lines.push("No remote: the tasks are recorded in this repository only".into());
     }
-    lines.push(match status.last.at {
-        Some(at) => format!("Last sync: {}", TimeJson(at)),
+    lines.push(match status.last_sync {
+        Some(at) => format!("Last sync: {at}"),
         None => "Last sync: none".into(),
     });
-    if let (Some(error), Some(at)) = (&status.last.error, status.last.failed_at) {
-        lines.push(format!("Last error: {} {}", TimeJson(at), flat(error)));
+    if let (Some(error), Some(at)) = (&status.last_error, status.failed_at) {
+        lines.push(format!("Last error: {at} {}", flat(error)));
     }
     lines.join("\n")
 }
@@ -128,12 +110,8 @@ fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answe
     let commits = tenure_sync::log(project, tenure, limit).map_err(failed)?;
     let mut lines: Vec<String> = Vec::new();
     for commit in &commits {
-        let id = commit.id.get(..10).unwrap_or(&commit.id);
-        lines.push(format!(
-            "{id}  {}  {}",
-            TimeJson(commit.at),
-            flat(&commit.author)
-        ));
+        let id = commit.commit.get(..10).unwrap_or(&commit.commit);
+        lines.push(format!("{id}  {}  {}", commit.at, flat(&commit.author)));
         for change in &commit.changes {
             let id = change.id.get(..8).unwrap_or(&change.id);
             let (title, what) = (flat(&change.title), flat(&change.what.join(", ")));
@@ -145,24 +123,7 @@ fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answe
     } else {
         lines.join("\n")
     };
-    let commits = commits.into_iter().map(|commit| SyncCommitJson {
-        commit: commit.id,
-        at: TimeJson(commit.at),
-        author: commit.author,
-        changes: commit
-            .changes
-            .into_iter()
-            .map(|change| SyncChangeJson {
-                id: change.id,
-                title: change.title,
-                what: change.what.into_iter().map(str::to_owned).collect(),
-            })
-            .collect(),
-    });
-    let data = SyncLogJson {
-        commits: commits.collect(),
-    };
-    Ok(Answer::new(data, text))
+    Ok(Answer::new(SyncLogJson { commits }, text))
 }
 
 fn restore(
@@ -173,7 +134,7 @@ fn restore(
     yes: bool,
 ) -> Result<Answer, Failure> {
     let plan = tenure_sync::plan_restore(project, tenure, commit)
-        .map_err(|message| Failure::new(ErrorCode::NotFound, message))?;
+        .map_err(|error| Failure::new(ErrorCode::NotFound, error.to_string()))?;
     let nothing = plan.changed + plan.deleted == 0;
     let what = words(&plan);
     if !nothing && !yes {

@@ -69,17 +69,17 @@ struct Sent {
     tool_input: Option<Value>,
     file_path: Option<PathBuf>,
     #[serde(default)]
-    background_tasks: Vec<Task>,
+    background_tasks: Vec<BackgroundTask>,
 }
 
 /// What Claude Code runs in the background at the end of a turn.
 #[derive(Deserialize)]
-struct Task {
+struct BackgroundTask {
     #[serde(rename = "type")]
     kind: Option<String>,
 }
 
-impl Task {
+impl BackgroundTask {
     /// Whether it edits files with the tools of the session. A shell command may run for days, and does not.
     fn is_agent(&self) -> bool {
         let kind = self.kind.as_deref();
@@ -116,7 +116,9 @@ impl Event {
                 None => What::Work,
             },
             // Its sub-agents go on.
-            name if name == facts.turn_end && input.background_tasks.iter().any(Task::is_agent) => {
+            name if name == facts.turn_end
+                && input.background_tasks.iter().any(BackgroundTask::is_agent) =>
+            {
                 What::Work
             }
             name if name == facts.turn_end => What::TurnEnd,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenure::Project;
 use tenure::files::{BadPath, PathPattern, WorkTree};
-use tenure_git::folder::{self, Entry};
+use tenure_git::folder::{self, GitEntry};
 use tenure_git::{Environment, Git};
 use tenure_host::files::look;
 
@@ -31,7 +31,7 @@ impl Files {
             at_top: folder
                 .canonicalize()
                 .is_ok_and(|folder| folder == tree.root()),
-            git: folder::entry(tree.root()).ok().and_then(Entry::folder),
+            git: folder::entry(tree.root()).ok().and_then(GitEntry::folder),
             tree,
         }))
     }

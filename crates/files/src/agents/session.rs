@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tenure::config::Release;
-use tenure::files::{PathPattern, PathSet, Reservations};
-use tenure::store::{Event as Request, HolderId, Lease, Moment, call_deadline, requests};
+use tenure::files::{PathPattern, PathSet, Reservations, Target};
+use tenure::store::{Event as Request, Holder, HolderId, Lease, Moment, call_deadline, requests};
 use tenure::who::{self, Sessions};
 use tenure::{Acquired, Busy, Config, Project, StoreUrl, Tenure};
 use tenure_host::files::look;
@@ -25,6 +25,7 @@ use super::files::Files;
 use super::tool::Tool;
 use crate::Error;
 use crate::guard::hooks;
+use crate::ruling::Ruling;
 
 /// A hook, as its command line and its environment describe it.
 #[derive(Debug, Clone)]
@@ -93,7 +94,7 @@ pub struct Place {
 
 impl<'a> Hook<'a> {
     /// Answers for every project that the event is about. An edit that one of them refuses reserves nothing in the others.
-    pub fn answer(&self, sessions: &[Session<'_>], event: &Event) -> Result<Outcome, Error> {
+    pub fn answer(&self, sessions: &[AgentSession<'_>], event: &Event) -> Result<Outcome, Error> {
         let mut notes = Vec::new();
         let mut reserved: Vec<(Tenure, Vec<Lease>)> = Vec::new();
         let undo = |reserved: &[(Tenure, Vec<Lease>)]| {
@@ -125,7 +126,7 @@ impl<'a> Hook<'a> {
         &'a self,
         here: Result<PathBuf, E>,
         event: &Event,
-    ) -> Result<Vec<Session<'a>>, E> {
+    ) -> Result<Vec<AgentSession<'a>>, E> {
         let folder = match (&event.folder, here) {
             (Some(folder), Err(_)) if folder.is_absolute() => folder.clone(),
             (Some(folder), here) => here?.join(folder),
@@ -157,7 +158,7 @@ impl<'a> Hook<'a> {
     }
 
     /// The session as it is seen from this folder.
-    fn session(&'a self, event: &Event, folder: &Path) -> Result<Option<Session<'a>>, Error> {
+    fn session(&'a self, event: &Event, folder: &Path) -> Result<Option<AgentSession<'a>>, Error> {
         let Some(project) = Project::find(folder, self.home)? else {
             return Ok(None);
         };
@@ -165,7 +166,7 @@ impl<'a> Hook<'a> {
             return Ok(None);
         };
         let config = project.config(self.home)?;
-        Ok(Some(Session {
+        Ok(Some(AgentSession {
             hook: self,
             holder: who::of_hook(self.name, self.tool.name(), &event.session)?,
             edited: Vec::new(),
@@ -188,7 +189,7 @@ enum Said {
 }
 
 /// A session of an agent in a project.
-pub struct Session<'a> {
+pub struct AgentSession<'a> {
     hook: &'a Hook<'a>,
     holder: HolderId,
     /// The files of the event.
@@ -200,7 +201,7 @@ pub struct Session<'a> {
     project: Project,
 }
 
-impl Session<'_> {
+impl AgentSession<'_> {
     /// Whether an edit that can't be checked must not happen.
     pub fn is_strict(&self) -> bool {
         self.config.guard.strict
@@ -306,7 +307,11 @@ impl Session<'_> {
         files: &[String],
     ) -> Result<Result<Vec<Lease>, Refusal>, Error> {
         let mut new = Vec::new();
-        let is_missing = |file: &&String| own.for_writing(file, &self.holder).is_none();
+        let is_ours = |holder: &Holder| holder.id == self.holder;
+        let is_missing = |file: &&String| {
+            let ruling = Ruling::on(own, &Target::file(file), is_ours);
+            ruling.own.is_none()
+        };
         for file in files.iter().filter(is_missing) {
             match self.acquire(tenure, file)? {
                 Ok(lease) => new.push(lease),

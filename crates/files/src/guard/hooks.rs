@@ -125,7 +125,7 @@ pub enum HookError {
 
 /// A repository, as far as its hooks are concerned.
 #[derive(Debug)]
-struct Repository {
+struct HookedRepository {
     git: Git<'static>,
     /// The directory that all its worktrees share.
     common: PathBuf,
@@ -136,7 +136,7 @@ struct Repository {
     configured: Option<PathBuf>,
 }
 
-impl Repository {
+impl HookedRepository {
     fn find(folder: &Path) -> Result<Self, HookError> {
         let git = here(folder);
         let facts = [
@@ -218,42 +218,42 @@ impl Repository {
     fn place(&self, name: &str) -> Result<Option<PathBuf>, HookError> {
         let path = self.plain().join(name);
         match kind(&path)? {
-            Kind::Free | Kind::Ours => Ok(Some(path)),
-            Kind::PreCommit => {
+            HookKind::Free | HookKind::Ours => Ok(Some(path)),
+            HookKind::PreCommit => {
                 let legacy = path.with_file_name(format!("{name}.legacy"));
-                let usable = matches!(kind(&legacy)?, Kind::Free | Kind::Ours);
+                let usable = matches!(kind(&legacy)?, HookKind::Free | HookKind::Ours);
                 Ok(usable.then_some(legacy))
             }
-            Kind::Other => Ok(None),
+            HookKind::Other => Ok(None),
         }
     }
 }
 
 /// What is at the path of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum HookKind {
     Free,
     Ours,
     PreCommit,
     Other,
 }
 
-fn kind(path: &Path) -> Result<Kind, HookError> {
+fn kind(path: &Path) -> Result<HookKind, HookError> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kind::Free),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HookKind::Free),
         Err(error) => return Err(failed(path, "read", error)),
         // Never through a link: what it leads to is another's.
-        Ok(found) if !found.is_file() => return Ok(Kind::Other),
+        Ok(found) if !found.is_file() => return Ok(HookKind::Other),
         Ok(_) => {}
     }
     let text =
         beneath::read_following(path, LARGEST).map_err(|error| failed(path, "read", error))?;
     Ok(if is_ours(&text) {
-        Kind::Ours
+        HookKind::Ours
     } else if is_pre_commit(&text) {
-        Kind::PreCommit
+        HookKind::PreCommit
     } else {
-        Kind::Other
+        HookKind::Other
     })
 }
 
@@ -291,7 +291,7 @@ impl Status {
 
 /// Installs the hooks, or brings them up to date, and tells whether anything changed. `tenure` is the program that they run.
 pub fn install(folder: &Path, tenure: &Path, strict: bool) -> Result<(Status, bool), HookError> {
-    let repository = Repository::find(folder)?;
+    let repository = HookedRepository::find(folder)?;
     edit(&repository, config::drop_left_lock)?;
     let guarded = repository.guarded(strict);
     let script = Script { tenure, strict };
@@ -311,7 +311,7 @@ pub fn install(folder: &Path, tenure: &Path, strict: bool) -> Result<(Status, bo
     }
     let own = plain.is_none();
     changed |= remove(&repository, plain.as_deref().unwrap_or_default(), own)?;
-    let repository = Repository::find(folder)?;
+    let repository = HookedRepository::find(folder)?;
     let status = look(&repository, strict)?;
     if !status.is_complete() {
         remove(&repository, &[], false)?;
@@ -322,7 +322,7 @@ pub fn install(folder: &Path, tenure: &Path, strict: bool) -> Result<(Status, bo
 
 /// Writes the folder of our own, and then makes git use it.
 fn install_own(
-    repository: &Repository,
+    repository: &HookedRepository,
     script: &Script<'_>,
     guarded: &[&str],
 ) -> Result<bool, HookError> {
@@ -364,7 +364,7 @@ fn install_own(
 
 /// Moves the hooks that other tools installed in our folder to the one that git uses without it. A hook that is there stays
 /// under the name `NAME.old`, as those tools do it themselves.
-fn hand_back(repository: &Repository) -> Result<bool, HookError> {
+fn hand_back(repository: &HookedRepository) -> Result<bool, HookError> {
     let others = repository.others()?;
     let mut changed = false;
     let entries = fs::read_dir(repository.own()).into_iter().flatten();
@@ -373,7 +373,7 @@ fn hand_back(repository: &Repository) -> Result<bool, HookError> {
         if is_temporary(&name) {
             continue;
         }
-        if kind(&from)? == Kind::Ours {
+        if kind(&from)? == HookKind::Ours {
             // Renamed to make room for another one.
             if from.extension().is_some() {
                 fs::remove_file(&from).map_err(|error| failed(&from, "removed", error))?;
@@ -384,10 +384,10 @@ fn hand_back(repository: &Repository) -> Result<bool, HookError> {
         let to = others.join(&name);
         let read = |path: &Path| beneath::read_following(path, LARGEST).ok();
         let same = || Some(read(&from)? == read(&to)?);
-        if same() != Some(true) && !matches!(kind(&to)?, Kind::Free | Kind::Ours) {
+        if same() != Some(true) && !matches!(kind(&to)?, HookKind::Free | HookKind::Ours) {
             let mut old = to.clone().into_os_string();
             old.push(".old");
-            if kind(Path::new(&old))? != Kind::Free {
+            if kind(Path::new(&old))? != HookKind::Free {
                 return Err(HookError::TwoHooks {
                     one: from,
                     other: to,
@@ -410,7 +410,7 @@ fn hand_back(repository: &Repository) -> Result<bool, HookError> {
 
 /// Changes the configuration that all worktrees share.
 fn edit<T>(
-    repository: &Repository,
+    repository: &HookedRepository,
     how: impl FnOnce(&Path) -> io::Result<T>,
 ) -> Result<T, HookError> {
     let config = repository.common.join("config");
@@ -421,7 +421,7 @@ fn edit<T>(
 }
 
 /// Takes the line that makes git use our folder out of the configuration, and tells whether it was there.
-fn exclude(repository: &Repository) -> Result<bool, HookError> {
+fn exclude(repository: &HookedRepository) -> Result<bool, HookError> {
     let mut changed = false;
     while edit(repository, config::exclude)? {
         changed = true;
@@ -436,7 +436,7 @@ fn exclude(repository: &Repository) -> Result<bool, HookError> {
     Ok(changed)
 }
 
-fn included(repository: &Repository) -> Result<bool, HookError> {
+fn included(repository: &HookedRepository) -> Result<bool, HookError> {
     let paths = repository
         .git
         .ask(&["config", "--local", "--get-all", "include.path"])?;
@@ -464,7 +464,7 @@ fn setting(folder: &Path, more: &str) -> Vec<u8> {
 
 /// Removes the hooks, and tells whether there were any.
 pub fn uninstall(folder: &Path) -> Result<bool, HookError> {
-    let repository = Repository::find(folder)?;
+    let repository = HookedRepository::find(folder)?;
     edit(&repository, config::drop_left_lock)?;
     let changed = remove(&repository, &[], false)?;
     // What an install that was killed had not renamed yet.
@@ -481,7 +481,11 @@ pub fn uninstall(folder: &Path) -> Result<bool, HookError> {
 }
 
 /// Removes everything of ours but these files, and the folder of our own unless it is kept.
-fn remove(repository: &Repository, kept: &[PathBuf], keep_own: bool) -> Result<bool, HookError> {
+fn remove(
+    repository: &HookedRepository,
+    kept: &[PathBuf],
+    keep_own: bool,
+) -> Result<bool, HookError> {
     let mut changed = false;
     if !keep_own {
         changed |= exclude(repository)?;
@@ -497,7 +501,7 @@ fn remove(repository: &Repository, kept: &[PathBuf], keep_own: bool) -> Result<b
     // Under any name: pre-commit and lefthook rename what they find.
     let plain = fs::read_dir(repository.plain()).into_iter().flatten();
     for path in plain.flatten().map(|entry| entry.path()) {
-        if !kept.contains(&path) && kind(&path).is_ok_and(|kind| kind == Kind::Ours) {
+        if !kept.contains(&path) && kind(&path).is_ok_and(|kind| kind == HookKind::Ours) {
             fs::remove_file(&path).map_err(|error| failed(&path, "removed", error))?;
             changed = true;
         }
@@ -507,24 +511,24 @@ fn remove(repository: &Repository, kept: &[PathBuf], keep_own: bool) -> Result<b
 
 /// Git's lock of the configuration, if an [`install`] or [`uninstall`] that was killed left it.
 pub fn left_lock(folder: &Path) -> Result<Option<PathBuf>, HookError> {
-    let repository = Repository::find(folder)?;
+    let repository = HookedRepository::find(folder)?;
     edit(&repository, config::left_lock)
 }
 
 /// Removes that lock, and tells whether it was there.
 pub fn drop_left_lock(folder: &Path) -> Result<bool, HookError> {
-    let repository = Repository::find(folder)?;
+    let repository = HookedRepository::find(folder)?;
     edit(&repository, config::drop_left_lock)
 }
 
 /// Where the guard's hooks are.
 pub fn status(folder: &Path, strict: bool) -> Result<Status, HookError> {
-    look(&Repository::find(folder)?, strict)
+    look(&HookedRepository::find(folder)?, strict)
 }
 
 /// Whether git runs a hook that was installed while the guard was strict.
 pub fn are_strict(folder: &Path) -> bool {
-    let Ok(repository) = Repository::find(folder) else {
+    let Ok(repository) = HookedRepository::find(folder) else {
         return false;
     };
     repository.guarded(true).into_iter().any(|name| {
@@ -538,7 +542,7 @@ pub fn are_strict(folder: &Path) -> bool {
 pub fn replaced(folder: &Path) -> Vec<&'static str> {
     let is_replaced = |name: &&str| {
         let path = folder.join(name);
-        matches!(kind(&path), Ok(Kind::Other | Kind::PreCommit))
+        matches!(kind(&path), Ok(HookKind::Other | HookKind::PreCommit))
             && runs(&path).is_ok_and(|it| it.is_none())
     };
     CLIENT.into_iter().filter(is_replaced).collect()
@@ -550,13 +554,13 @@ fn runs(path: &Path) -> Result<Option<PathBuf>, HookError> {
     legacy.push(".legacy");
     let legacy = PathBuf::from(legacy);
     Ok(match kind(path)? {
-        Kind::Ours => Some(path.to_owned()),
-        Kind::PreCommit if kind(&legacy)? == Kind::Ours => Some(legacy),
+        HookKind::Ours => Some(path.to_owned()),
+        HookKind::PreCommit if kind(&legacy)? == HookKind::Ours => Some(legacy),
         _ => None,
     })
 }
 
-fn look(repository: &Repository, strict: bool) -> Result<Status, HookError> {
+fn look(repository: &HookedRepository, strict: bool) -> Result<Status, HookError> {
     let mut hooks = Vec::new();
     for name in repository.guarded(strict) {
         hooks.push((name, runs(&repository.effective.join(name))?));

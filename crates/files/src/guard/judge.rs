@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tenure::files::{Reservations, WorkTree};
-use tenure::store::Verdict;
+use tenure::files::{Reservations, Target, WorkTree};
+use tenure::store::{Holder, Verdict};
 use tenure::who::Who;
 use tenure::{Project, Tenure};
 use tenure_core::Lease;
@@ -11,6 +11,7 @@ use tenure_core::Lease;
 use super::touched::Touched;
 use super::work_tree::work_tree;
 use crate::Error;
+use crate::ruling::Ruling;
 
 /// The reservations in effect, at one moment, as seen from a repository.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct Reserved {
 
 /// Why a path may not be changed.
 #[derive(Debug, Clone)]
-pub enum Problem {
+pub enum Objection {
     /// Another holder has reserved it, to write it or to read it.
     Held(Lease),
     /// The settings require a reservation, and we have none.
@@ -65,26 +66,19 @@ impl Reserved {
         commits
     }
 
-    /// A reservation of another holder that covers the path. To read is enough: its holder asked that the path is not
-    /// changed.
-    pub fn against<'a>(&'a self, me: &Who, path: &'a str) -> Option<&'a Lease> {
-        let mut covering = self.reservations.covering(path);
-        covering.find(|lease| !me.is(&lease.holder))
-    }
-
-    /// A reservation of our own, to write the path.
-    pub fn own<'a>(&'a self, me: &Who, path: &'a str) -> Option<&'a Lease> {
-        let writes = |lease: &&Lease| lease.mode.paths().is_none_or(|paths| !paths.is_shared());
-        let mut covering = self.reservations.covering(path).filter(writes);
-        covering.find(|lease| me.is(&lease.holder))
+    /// Whether we may write the path.
+    pub(super) fn ruling(&self, me: &Who, path: &str) -> Ruling<'_> {
+        let is_ours = |holder: &Holder| me.is(holder);
+        Ruling::on(&self.reservations, &Target::file(path), is_ours)
     }
 
     /// Why this path may not be changed, if it may not.
-    pub fn judge(&self, me: &Who, require: bool, path: &str) -> Option<Problem> {
-        if let Some(lease) = self.against(me, path) {
-            return Some(Problem::Held(lease.clone()));
+    pub(super) fn judge(&self, me: &Who, require: bool, path: &str) -> Option<Objection> {
+        let ruling = self.ruling(me, path);
+        match ruling.against.first() {
+            Some(lease) => Some(Objection::Held((*lease).clone())),
+            None => (require && ruling.own.is_none()).then_some(Objection::NotReserved),
         }
-        (require && self.own(me, path).is_none()).then_some(Problem::NotReserved)
     }
 
     /// All of them, also those that have ended.

@@ -1,4 +1,4 @@
-//! What was reserved at an earlier time, as far as the history tells: [`Past`].
+//! What was reserved at an earlier time, as far as the history tells: [`PastReservations`].
 
 use jiff::{SignedDuration, Timestamp};
 use tenure::Tenure;
@@ -14,10 +14,10 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// All reservations of the history, and those in effect.
 #[derive(Debug)]
-pub(crate) struct Past(Vec<Span>);
+pub(crate) struct PastReservations(Vec<HeldSpan>);
 
 #[derive(Debug)]
-struct Span {
+struct HeldSpan {
     holding: Holding,
     from: Timestamp,
     /// `None` while it is in effect.
@@ -25,7 +25,7 @@ struct Span {
     is_own: bool,
 }
 
-impl Past {
+impl PastReservations {
     pub(crate) fn read(tenure: &Tenure, reserved: &Reserved, me: &Who) -> Result<Self, StoreError> {
         let query = HistoryQuery {
             key: Some(Key::paths()),
@@ -40,10 +40,10 @@ impl Past {
             let error = StoreError::new(ErrorKind::Damaged, damaged);
             return Err(error.fix("put it right: tenure store repair"));
         }
-        let mut spans: Vec<Span> = Vec::new();
+        let mut spans: Vec<HeldSpan> = Vec::new();
         for event in tenure.store().history(&query, call_deadline())? {
             match event.kind {
-                EventKind::Granted => spans.push(Span {
+                EventKind::Granted => spans.push(HeldSpan {
                     is_own: me.names().contains(&event.holder),
                     holding: Holding {
                         token: event.token.0,
@@ -71,7 +71,7 @@ impl Past {
             let ended = |evidence: &Evidence| evidence.expired_at().unwrap_or(lease.acquired_at);
             let until = verdict.ended().map(ended);
             spans.retain(|span| span.holding.token != lease.token.0);
-            spans.push(Span {
+            spans.push(HeldSpan {
                 holding: lease.into(),
                 from: lease.acquired_at,
                 until,
@@ -81,7 +81,7 @@ impl Past {
         Ok(Self(spans))
     }
 
-    fn covering<'a>(&'a self, path: &'a str, at: Timestamp) -> impl Iterator<Item = &'a Span> {
+    fn covering<'a>(&'a self, path: &'a str, at: Timestamp) -> impl Iterator<Item = &'a HeldSpan> {
         let end = at.saturating_add(SECOND).unwrap_or(at);
         self.0.iter().filter(move |span| {
             span.from <= at

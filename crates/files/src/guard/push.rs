@@ -1,7 +1,7 @@
 //! Which commits of a push were made against reservations: [`Refused`].
 
 use super::judge::Reserved;
-use super::records::{Holding, Known, Record};
+use super::records::{CommitRecord, Holding, Known};
 use super::touched;
 use crate::Error;
 use tenure_git::Git;
@@ -12,7 +12,7 @@ pub struct Refused {
     /// The path.
     pub path: String,
     /// The record of the commit.
-    pub record: Record,
+    pub record: CommitRecord,
     /// The reservation.
     pub held: Holding,
 }
@@ -25,8 +25,8 @@ pub(super) fn refused(
     commits: &[String],
 ) -> Result<Vec<Refused>, Error> {
     let records = commits.iter().map(|commit| known.get(commit));
-    let records: Vec<Option<Record>> = records.collect::<Result<_, _>>()?;
-    let mut records: Vec<Record> = records.into_iter().flatten().collect();
+    let records: Vec<Option<CommitRecord>> = records.collect::<Result<_, _>>()?;
+    let mut records: Vec<CommitRecord> = records.into_iter().flatten().collect();
     records.retain(|it| !it.against.is_empty());
     let ids: Vec<String> = records.iter().map(|it| it.commit.clone()).collect();
     let changed = reserved.named(touched::of_commits(git, &ids)?);

@@ -13,8 +13,8 @@ use tenure::Tenure;
 use tenure::who::Who;
 
 use super::judge::Reserved;
-use super::past::Past;
-use super::records::{Holding, How, Known, Record};
+use super::past::PastReservations;
+use super::records::{CommitRecord, Holding, How, Known};
 use super::touched::{self, Made};
 use crate::Error;
 use tenure_git::Git;
@@ -38,7 +38,7 @@ pub(super) struct Recorder<'a> {
 
 impl Recorder<'_> {
     /// The records of these commits, the newest of which is the first; the oldest record is the first.
-    pub(super) fn of(&self, commits: &[String], how: How) -> Result<Vec<Record>, Error> {
+    pub(super) fn of(&self, commits: &[String], how: How) -> Result<Vec<CommitRecord>, Error> {
         let now = self.tenure.clock().now().wall;
         let made = match how {
             How::Late => touched::made(self.git, commits)?,
@@ -47,7 +47,7 @@ impl Recorder<'_> {
         // Read only if a date is believed.
         let mut past = None;
         let changed = self.reserved.named(touched::of_commits(self.git, commits)?);
-        let mut records: Vec<Record> = Vec::new();
+        let mut records: Vec<CommitRecord> = Vec::new();
         for commit in commits.iter().rev() {
             let made = made.iter().find(|made| made.commit == *commit);
             let date = match made {
@@ -58,37 +58,43 @@ impl Recorder<'_> {
                 (None, _) => None,
                 (Some(date), Some(past)) => Some((date, &*past)),
                 (Some(date), past) => {
-                    let read = Past::read(self.tenure, self.reserved, self.me)?;
+                    let read = PastReservations::read(self.tenure, self.reserved, self.me)?;
                     Some((date, &*past.insert(read)))
                 }
             };
             let paths = changed.iter().find(|touched| touched.commit == *commit);
             let paths = paths.map_or(&[][..], |touched| &touched.paths);
+            let ruling = |path: &String| self.reserved.ruling(self.me, path);
             let own = |path: &String| match past {
                 Some((date, past)) => past.own(path, date),
-                None => self.reserved.own(self.me, path).map(Holding::from),
+                None => ruling(path).own.map(Holding::from),
             };
             let against = |path: &String| match past {
                 Some((date, past)) => past.against(path, date),
-                None => self.reserved.against(self.me, path).map(Holding::from),
+                None => ruling(path).against.first().copied().map(Holding::from),
             };
             let disputed: Vec<(&str, Holding)> = paths
                 .iter()
                 .filter_map(|path| Some((path.as_str(), against(path)?)))
                 .collect();
-            records.push(Record {
+            records.push(CommitRecord {
                 how,
                 by: self.me.names().to_vec(),
                 own: distinct(paths.iter().filter_map(own)),
                 against: distinct(self.not_carried(commit, disputed)?.into_iter()),
-                ..Record::before(commit.clone(), date.unwrap_or(now))
+                ..CommitRecord::before(commit.clone(), date.unwrap_or(now))
             });
         }
         Ok(records)
     }
 
     /// Whether the date of a commit may be true.
-    fn is_believed(&self, made: &Made, now: Timestamp, new: &[Record]) -> Result<bool, Error> {
+    fn is_believed(
+        &self,
+        made: &Made,
+        now: Timestamp,
+        new: &[CommitRecord],
+    ) -> Result<bool, Error> {
         let after = made.date.saturating_add(SLOW_HOOK).unwrap_or(made.date);
         let mut is_believed = made.date <= now;
         for id in &made.parents {
@@ -131,7 +137,7 @@ impl Recorder<'_> {
 
     /// The recorded commits that this one may have been made from. Amending, rebasing and picking keep the author and
     /// the author's date.
-    fn origins(&self, commit: &str) -> Result<Vec<Record>, Error> {
+    fn origins(&self, commit: &str) -> Result<Vec<CommitRecord>, Error> {
         let ids: Vec<String> = self
             .known
             .ids()

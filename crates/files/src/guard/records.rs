@@ -24,6 +24,7 @@ use tenure_host::files::{atomic, look};
 
 use super::{here, touched};
 use crate::Error;
+use crate::ruling::writes;
 use tenure::Project;
 use tenure_git::{Git, GitError};
 
@@ -70,7 +71,7 @@ impl Holding {
     }
 
     pub(crate) fn writes(&self) -> bool {
-        self.mode.paths().is_none_or(|paths| !paths.is_shared())
+        writes(&self.mode)
     }
 }
 
@@ -86,7 +87,7 @@ impl From<&Lease> for Holding {
 
 /// What is known of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct CommitRecord {
     /// Its id.
     pub commit: String,
     /// When it was made. If no hook saw it, its date, or when it was found if that can't be its date.
@@ -101,7 +102,7 @@ pub struct Record {
     pub against: Vec<Holding>,
 }
 
-impl Record {
+impl CommitRecord {
     /// A commit that was there before the guard.
     pub fn before(commit: String, at: Timestamp) -> Self {
         Self {
@@ -199,12 +200,12 @@ impl Records {
         let known = self.read()?;
         let new = touched::tips(git)?.into_iter();
         let new = new.filter(|commit| !known.has(commit));
-        let new: Vec<Record> = new.map(|commit| Record::before(commit, at)).collect();
+        let new: Vec<CommitRecord> = new.map(|commit| CommitRecord::before(commit, at)).collect();
         Ok(self.append(&new)?)
     }
 
     /// Adds records.
-    pub(super) fn append(&self, records: &[Record]) -> io::Result<()> {
+    pub(super) fn append(&self, records: &[CommitRecord]) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
         }
@@ -261,7 +262,7 @@ impl Known {
     }
 
     /// The record of a commit.
-    pub fn get(&self, commit: &str) -> io::Result<Option<Record>> {
+    pub fn get(&self, commit: &str) -> io::Result<Option<CommitRecord>> {
         let Some((begin, end)) = self.lines.get(commit) else {
             return Ok(None);
         };
@@ -283,12 +284,13 @@ impl Known {
     }
 
     /// The commits that were made without the guard, or against a reservation: the newest last.
-    pub fn bypasses(&self) -> io::Result<Vec<Record>> {
+    pub fn bypasses(&self) -> io::Result<Vec<CommitRecord>> {
         let mut lines: Vec<(&String, &(usize, usize))> = self.lines.iter().collect();
         lines.sort_unstable_by_key(|(_, place)| **place);
         let mut found = Vec::new();
         for (commit, _) in lines {
-            let is_bypass = |record: &Record| record.how == How::Late || !record.against.is_empty();
+            let is_bypass =
+                |record: &CommitRecord| record.how == How::Late || !record.against.is_empty();
             found.extend(self.get(commit)?.filter(is_bypass));
         }
         Ok(found)
@@ -304,7 +306,7 @@ impl Known {
                 continue;
             };
             let record = self.get(commit)?;
-            let is_before = |record: &Record| record.how == How::Before;
+            let is_before = |record: &CommitRecord| record.how == How::Before;
             if before.contains(commit) || record.as_ref().is_some_and(is_before) {
                 before.extend(parents);
             } else if record.is_none() {
@@ -319,8 +321,8 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn record(commit: &str) -> Record {
-        Record::before(commit.to_owned(), Timestamp::UNIX_EPOCH)
+    fn record(commit: &str) -> CommitRecord {
+        CommitRecord::before(commit.to_owned(), Timestamp::UNIX_EPOCH)
     }
 
     #[test]
@@ -373,7 +375,7 @@ mod tests {
     fn the_files_stay_small_and_the_newest_records_stay() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::in_folder(dir.path());
-        let many: Vec<Record> = (0..3000).map(|n| record(&format!("{n:040}"))).collect();
+        let many: Vec<CommitRecord> = (0..3000).map(|n| record(&format!("{n:040}"))).collect();
         for _ in 0..8 {
             records.append(&many).unwrap();
         }
@@ -389,7 +391,7 @@ mod tests {
     fn only_what_was_there_before_the_guard_needs_no_record() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::in_folder(dir.path());
-        let seen = Record {
+        let seen = CommitRecord {
             how: How::Commit,
             ..record("d")
         };

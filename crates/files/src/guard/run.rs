@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::io::Read;
 
-use super::judge::Problem;
+use super::judge::Objection;
 use super::push::{self, Refused};
-use super::records::{How, Record};
+use super::records::{CommitRecord, How};
 use super::scene::Scene;
 use super::touched::{self, RefChange, Side};
 use crate::Error;
 
 /// What a hook is about to let happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum GitChange {
     /// A commit.
     Commit,
     /// The commit of a merge.
@@ -27,11 +27,11 @@ pub enum Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// What is staged will be committed.
-    Staged(Change),
+    Staged(GitChange),
     /// These refs will change.
-    Branches(Change, Vec<RefChange>),
+    Branches(GitChange, Vec<RefChange>),
     /// A commit was made; if it was a merge, there may be none.
-    Made(Change),
+    Made(GitChange),
     /// Commits will be pushed.
     Push {
         /// The name of the remote.
@@ -56,13 +56,13 @@ impl Event {
             is_branch.then_some(Self::Branches(change, changes))
         };
         Ok(match name {
-            "pre-commit" => Some(Self::Staged(Change::Commit)),
-            "pre-merge-commit" => Some(Self::Staged(Change::Merge)),
-            "post-commit" => Some(Self::Made(Change::Commit)),
-            "post-merge" => Some(Self::Made(Change::Merge)),
-            "pre-receive" => branches(Change::Push, &input()?),
+            "pre-commit" => Some(Self::Staged(GitChange::Commit)),
+            "pre-merge-commit" => Some(Self::Staged(GitChange::Merge)),
+            "post-commit" => Some(Self::Made(GitChange::Commit)),
+            "post-merge" => Some(Self::Made(GitChange::Merge)),
+            "pre-receive" => branches(GitChange::Push, &input()?),
             "reference-transaction" if first != "prepared" => None,
-            "reference-transaction" => branches(Change::Branch, &input()?),
+            "reference-transaction" => branches(GitChange::Branch, &input()?),
             "pre-push" => Some(Self::Push {
                 remote: first,
                 input: input()?,
@@ -79,7 +79,7 @@ pub struct Judged {
     /// Why git may not go on, if it may not.
     pub refusal: Option<Refusal>,
     /// A commit that was made all the same, against reservations.
-    pub against: Option<Record>,
+    pub against: Option<CommitRecord>,
     /// Commits of a push that no hook saw.
     pub unseen: Vec<String>,
 }
@@ -88,7 +88,7 @@ pub struct Judged {
 #[derive(Debug)]
 pub enum Refusal {
     /// Paths that may not be changed: at least one.
-    Paths(Change, Vec<(String, Problem)>),
+    Paths(GitChange, Vec<(String, Objection)>),
     /// Commits that were made against reservations.
     Commits {
         /// At least one, in the order of the commits, the newest first.
@@ -114,22 +114,22 @@ impl Scene {
         }
     }
 
-    fn refused(&self, change: Change, paths: Vec<String>) -> Judged {
-        let problem = |path: String| {
-            let problem = self.reserved.judge(&self.me, self.require, &path)?;
-            Some((path, problem))
+    fn refused(&self, change: GitChange, paths: Vec<String>) -> Judged {
+        let objection = |path: String| {
+            let objection = self.reserved.judge(&self.me, self.require, &path)?;
+            Some((path, objection))
         };
-        let problems: Vec<_> = paths.into_iter().filter_map(problem).collect();
-        let is_refused = !problems.is_empty();
+        let objections: Vec<_> = paths.into_iter().filter_map(objection).collect();
+        let is_refused = !objections.is_empty();
         Judged {
-            refusal: is_refused.then_some(Refusal::Paths(change, problems)),
+            refusal: is_refused.then_some(Refusal::Paths(change, objections)),
             ..Judged::default()
         }
     }
 
-    fn branches(&self, change: Change, refs: &[RefChange]) -> Result<Judged, Error> {
+    fn branches(&self, change: GitChange, refs: &[RefChange]) -> Result<Judged, Error> {
         let sides = match change {
-            Change::Push => &[Side::Server][..],
+            GitChange::Push => &[Side::Server][..],
             _ => &[Side::Local, Side::LocalWithReflogs],
         };
         let mut judged = Judged::default();
@@ -150,13 +150,13 @@ impl Scene {
 
     /// Records the newest commit, and those before it that no hook saw. One that was just made is recorded again: the same
     /// content, amended in the same second, has the same id.
-    fn made(&self, change: Change) -> Result<Judged, Error> {
+    fn made(&self, change: GitChange) -> Result<Judged, Error> {
         let (known, mut missing) = self.missing()?;
         let newest = touched::own_commits(&self.git, 1)?;
         let Some(commit) = newest.into_iter().flatten().next() else {
             return Ok(Judged::default());
         };
-        if known.has(&commit) && change != Change::Commit {
+        if known.has(&commit) && change != GitChange::Commit {
             return Ok(Judged::default());
         }
         missing.retain(|missing| *missing != commit);

@@ -81,8 +81,6 @@ pub fn of_commits(git: &Git, commits: &[String]) -> Result<Vec<Touched>, GitErro
     if commits.is_empty() {
         return Ok(Vec::new());
     }
-    let mut input = commits.join("\n").into_bytes();
-    input.push(b'\n');
     let options = [
         "diff-tree",
         "--stdin",
@@ -91,8 +89,15 @@ pub fn of_commits(git: &Git, commits: &[String]) -> Result<Vec<Touched>, GitErro
         "--root",
         "--diff-merges=first-parent",
     ];
-    let answer = git.feed(&[&options[..], &COMPARE[..]].concat(), input)?;
+    let answer = feed(git, &[&options[..], &COMPARE[..]].concat(), commits)?;
     Ok(raw(&answer))
+}
+
+/// The answer of a git that reads these words, each on a line.
+fn feed(git: &Git, args: &[&str], words: &[String]) -> Result<Vec<u8>, GitError> {
+    let mut input = words.join("\n").into_bytes();
+    input.push(b'\n');
+    git.feed(args, input)
 }
 
 /// What a commit says of itself.
@@ -108,7 +113,6 @@ pub(crate) struct Made {
 
 /// What these commits say of themselves, without those that are gone.
 pub(crate) fn made(git: &Git, commits: &[String]) -> Result<Vec<Made>, GitError> {
-    let input = format!("{}\n", commits.join("\n"));
     let options = [
         "log",
         "--no-walk=unsorted",
@@ -118,7 +122,7 @@ pub(crate) fn made(git: &Git, commits: &[String]) -> Result<Vec<Made>, GitError>
         "-z",
         "--format=%H%n%ct%n%P%n%at %an <%ae>",
     ];
-    let answer = git.feed(&options, input.into_bytes())?;
+    let answer = feed(git, &options, commits)?;
     let each = answer.split(|byte| *byte == 0).filter_map(|entry| {
         let mut parts = entry.splitn(4, |byte| *byte == b'\n');
         let mut text = || Some(String::from_utf8_lossy(parts.next()?).into_owned());
@@ -238,10 +242,9 @@ fn unknown(
 ) -> Result<Vec<String>, GitError> {
     let without = without.iter().map(|known| format!("^{known}"));
     let words: Vec<String> = std::iter::once(commit.to_owned()).chain(without).collect();
-    let input = format!("{}\n", words.join("\n"));
     let mut args = vec!["rev-list", "--stdin", "--not", "--branches"];
     args.extend((side != Side::Server).then_some("--remotes"));
-    Ok(lines(&git.feed(&args, input.into_bytes())?))
+    Ok(lines(&feed(git, &args, &words)?))
 }
 
 /// The commits that a push sends, to whichever refs, the newest first, each with its parents. The input has `local_ref
@@ -276,7 +279,6 @@ pub fn pushed(git: &Git, remote: &str, input: &[u8]) -> Result<Vec<Vec<String>>,
     }
     let remotes = format!("--remotes={remote}");
     let list = |known: &[String]| {
-        let words = [&wanted[..], known].concat().join("\n");
         let options = [
             "rev-list",
             "--topo-order",
@@ -285,7 +287,7 @@ pub fn pushed(git: &Git, remote: &str, input: &[u8]) -> Result<Vec<Vec<String>>,
             "--not",
             &remotes,
         ];
-        git.feed(&options, format!("{words}\n").into_bytes())
+        feed(git, &options, &[&wanted[..], known].concat())
     };
     // The commit that the remote has need not be here.
     let answer = list(&known).or_else(|_| list(&[]))?;
@@ -300,9 +302,10 @@ fn peeled(git: &Git, objects: &[String]) -> Result<Vec<String>, GitError> {
     if objects.is_empty() {
         return Ok(Vec::new());
     }
-    let input = objects.join("^{commit}\n") + "^{commit}\n";
+    let commits = objects.iter().map(|object| format!("{object}^{{commit}}"));
+    let commits: Vec<String> = commits.collect();
     let check = ["cat-file", "--batch-check=%(objectname)"];
-    let mut found = lines(&git.feed(&check, input.into_bytes())?);
+    let mut found = lines(&feed(git, &check, &commits)?);
     // What is no commit is answered with `... missing`.
     found.retain(|line| is_commit(line));
     Ok(found)
@@ -324,11 +327,8 @@ pub fn not_on_remotes(git: &Git, mut commits: Vec<String>) -> Result<Vec<String>
     if commits.is_empty() {
         return Ok(commits);
     }
-    let input = format!("{}\n", commits.join("\n"));
-    let here = git.feed(
-        &["rev-list", "--stdin", "--not", "--remotes"],
-        input.into_bytes(),
-    )?;
+    let options = ["rev-list", "--stdin", "--not", "--remotes"];
+    let here = feed(git, &options, &commits)?;
     let here: HashSet<String> = lines(&here).into_iter().collect();
     commits.retain(|commit| here.contains(commit));
     Ok(commits)

@@ -131,10 +131,10 @@ fn without(tool: Tool, text: &str) -> Result<Option<String>, BadFile> {
 }
 
 /// Where a hook is: the containers from the root to it, and the index in each.
-type Place<'a> = Vec<(&'a Node<'a>, usize)>;
+type HookPlace<'a> = Vec<(&'a Node<'a>, usize)>;
 
 /// Takes out what is at a place, and the containers that were made for it; `None` if that is the whole file.
-fn take(text: &str, root: &Node<'_>, place: &Place<'_>) -> Option<String> {
+fn take(text: &str, root: &Node<'_>, place: &HookPlace<'_>) -> Option<String> {
     let made = place
         .iter()
         .rev()
@@ -154,7 +154,7 @@ fn take(text: &str, root: &Node<'_>, place: &Place<'_>) -> Option<String> {
 }
 
 /// The last hook of tenure in a file. The last one is taken first, so that removing is adding backwards.
-fn last_own<'a>(tool: Tool, root: &'a Node<'a>) -> Option<Place<'a>> {
+fn last_own<'a>(tool: Tool, root: &'a Node<'a>) -> Option<HookPlace<'a>> {
     let (at_root, hooks) = member(root, "hooks")?;
     for (event, list) in hooks.as_object()?.properties.iter().enumerate().rev() {
         for (index, entry) in items(&list.value).iter().enumerate().rev() {

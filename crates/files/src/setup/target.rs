@@ -1,4 +1,4 @@
-//! The file that tenure is added to, and the change of it: [`Target`], [`Change`].
+//! The file that tenure is added to, and the change of it: [`Target`], [`FileChange`].
 //!
 //! 1. A file that can't be understood, or that another program has changed since it was read, is left alone.
 //! 2. A link is followed, not replaced; one that another user may have put there is refused.
@@ -134,7 +134,7 @@ impl Target {
     }
 
     /// The change that adds tenure to the file, or takes it out again.
-    pub fn change(&self, remove: bool) -> Result<Change<'_>, SetupError> {
+    pub fn change(&self, remove: bool) -> Result<FileChange<'_>, SetupError> {
         let bad = |why: &dyn std::fmt::Display| SetupError::NotUnderstood {
             path: self.name.clone(),
             why: why.to_string(),
@@ -147,7 +147,7 @@ impl Target {
             (None, false, old) => Some(section::add(old).map_err(|why| bad(&why))?),
             (None, true, Some(old)) => section::remove(old).map_err(|why| bad(&why))?,
         };
-        Ok(Change {
+        Ok(FileChange {
             target: self,
             diff: diff::unified(
                 old.as_deref().unwrap_or_default(),
@@ -225,7 +225,7 @@ pub fn root<E: From<SetupError>>(
 
 /// What is done to the file.
 #[derive(Debug)]
-pub struct Change<'a> {
+pub struct FileChange<'a> {
     target: &'a Target,
     /// The content before; `None` if there is no file.
     pub old: Option<String>,
@@ -235,7 +235,7 @@ pub struct Change<'a> {
     pub diff: String,
 }
 
-impl Change<'_> {
+impl FileChange<'_> {
     /// Makes the change.
     pub fn write(&self) -> Result<(), SetupError> {
         let path = &self.target.path;

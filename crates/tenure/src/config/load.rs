@@ -25,7 +25,7 @@ use super::{Config, Set, path_of, paths};
 use crate::open::{StoreUrl, without_login};
 pub use environment::near_misses;
 use error::shortened;
-pub use error::{ConfigError, Location, Problem};
+pub use error::{ConfigError, ConfigProblem, Location};
 
 /// In bytes. No value needs more, and messages repeat the value.
 const LONGEST_VALUE: usize = 1000;
@@ -58,7 +58,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         for path in paths(home, project) {
-            for assignment in file::read(&path)? {
+            for assignment in file::read(&path, yaml::assignments)? {
                 config.assign(assignment)?;
             }
         }
@@ -77,7 +77,7 @@ impl Config {
         let Some(path) = path_of(store, home) else {
             return Ok(self);
         };
-        for assignment in file::read_documented(&path)? {
+        for assignment in file::read(&path, yaml::documented)? {
             let is_replaced = self.set(assignment.definition.key).is_some();
             let mut unused = Self::default();
             let layer = if is_replaced { &mut unused } else { &mut self };
@@ -104,7 +104,7 @@ impl Config {
         if !is_read_elsewhere && let Err(why) = definition.store(value, self) {
             return Err(ConfigError {
                 location,
-                problem: Problem::BadValue {
+                problem: ConfigProblem::BadValue {
                     key: definition.key,
                     value: shortened(&shown),
                     why,

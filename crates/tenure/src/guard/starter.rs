@@ -32,13 +32,13 @@ struct Unstarted {
 
 /// Starts the threads of a guard in a moment, unless it is dropped before.
 pub(super) fn start_soon(guard: &Arc<Keeping>) {
-    let due = since_boot().saturating_add(MOMENT.min(guard.keeper.ttl / 20));
+    let due = since_boot().saturating_add(MOMENT.min(guard.ttl / 20));
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     if !waiting.runs {
         let thread = std::thread::Builder::new().name("start-guards".into());
         if thread.stack_size(STACK).spawn(start_due).is_err() {
             drop(waiting);
-            return guard.start();
+            return Keeping::start(guard);
         }
         waiting.runs = true;
     }
@@ -63,7 +63,7 @@ fn start_due() {
         if !due.is_empty() {
             drop(waiting);
             for guard in due.iter().filter_map(Weak::upgrade) {
-                guard.start();
+                Keeping::start(&guard);
             }
             waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
             continue;

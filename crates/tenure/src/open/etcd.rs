@@ -11,6 +11,7 @@ use std::time::Duration;
 use tenure_core::{Clock, ErrorKind, StoreError};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore, Login, MemberCheck, MemoryFolder};
 use tenure_host::HostClock;
+use tenure_host::files::Access;
 use tenure_tasks::TaskStore;
 
 use super::{EtcdUrl, Tenure};
@@ -27,13 +28,6 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// From how many seconds on two clocks are too different.
 const CLOCKS_DIFFER: u64 = 5;
-
-/// What the store is opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    ReadWrite,
-    ReadOnly,
-}
 
 impl Tenure {
     /// Opens a store on an etcd cluster. Nothing is asked yet.

@@ -22,19 +22,15 @@ impl Tenure {
         Self::exclusive(dir, version, Access::ReadWrite, config)
     }
 
-    pub(super) fn open_exclusive_read_only(dir: &Path, config: Config) -> Result<Self, StoreError> {
-        if matches!(dir.try_exists(), Ok(false)) {
-            return Err(no_folder(&format!("exclusive:{}", dir.display()), dir));
-        }
-        Self::exclusive(dir, None, Access::ReadOnly, config)
-    }
-
-    fn exclusive(
+    pub(super) fn exclusive(
         dir: &Path,
         version: Option<&str>,
         access: Access,
         config: Config,
     ) -> Result<Self, StoreError> {
+        if access == Access::ReadOnly && matches!(dir.try_exists(), Ok(false)) {
+            return Err(no_folder(&format!("exclusive:{}", dir.display()), dir));
+        }
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let options = tenure_lockfile::Options {
             version: version.map(str::to_owned),
@@ -44,24 +40,15 @@ impl Tenure {
         Ok(Self::local(store, clock, config, identity(dir)))
     }
 
-    pub(super) fn open_mkdir(place: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::mkdir(place, Access::ReadWrite, config)
-    }
-
-    pub(super) fn open_mkdir_read_only(place: &Path, config: Config) -> Result<Self, StoreError> {
-        let tenure = Self::mkdir(place, Access::ReadOnly, config)?;
-        let parent = place.parent().filter(|dir| !dir.as_os_str().is_empty());
-        match parent {
-            Some(parent) if matches!(parent.try_exists(), Ok(false)) => {
-                Err(no_folder(&format!("mkdir:{}", place.display()), parent))
-            }
-            _ => Ok(tenure),
-        }
-    }
-
-    fn mkdir(place: &Path, access: Access, config: Config) -> Result<Self, StoreError> {
+    pub(super) fn mkdir(place: &Path, access: Access, config: Config) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let store = MkdirStore::open(place, file_options(&clock, access, &config))?;
+        let parent = place.parent().filter(|dir| !dir.as_os_str().is_empty());
+        if let Some(parent) = parent.filter(|_| access == Access::ReadOnly)
+            && matches!(parent.try_exists(), Ok(false))
+        {
+            return Err(no_folder(&format!("mkdir:{}", place.display()), parent));
+        }
         // The lock is there only while it is held: what stays the same is its path.
         let path = store.protocol().path().as_os_str().as_encoded_bytes();
         let identity = format!("{:x}", tenure_host::files::digest(path));

@@ -21,11 +21,7 @@ impl Tenure {
         Self::ledger(dir, agent, Access::ReadWrite, config)
     }
 
-    pub(super) fn open_ledger_read_only(dir: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::ledger(dir, None, Access::ReadOnly, config)
-    }
-
-    fn ledger(
+    pub(super) fn ledger(
         dir: &Path,
         agent: Option<&str>,
         access: Access,

@@ -50,7 +50,7 @@ const CARRIED: [&str; 3] = ["guard-commits.1.jsonl", "guard-commits.jsonl", "syn
 const LARGEST: u64 = 4 * 1024 * 1024;
 
 /// How a store is opened.
-pub(crate) type Open = fn(&StoreUrl, Config) -> Result<Tenure, StoreError>;
+pub(crate) type OpenStore = fn(&StoreUrl, Config) -> Result<Tenure, StoreError>;
 
 /// The state of the project in the folder `within` of a work tree with this common directory.
 pub(super) fn place(common: &Path, within: &Path) -> PathBuf {
@@ -145,7 +145,7 @@ impl Project {
 
     /// Opens the project's own store for writing, with `open`. Makes it if it does not exist; and moves the database of
     /// an earlier version to its place if no process uses it.
-    pub fn open_store(&self, config: Config, open: Open) -> Result<Tenure, StoreError> {
+    pub fn open_store(&self, config: Config, open: OpenStore) -> Result<Tenure, StoreError> {
         if self.is_apart() && !self.has_database() {
             self.settle()?;
         }
@@ -153,7 +153,7 @@ impl Project {
     }
 
     /// Opens the project's own store with `open`, where it is.
-    pub fn read_store(&self, config: Config, open: Open) -> Result<Tenure, StoreError> {
+    pub fn read_store(&self, config: Config, open: OpenStore) -> Result<Tenure, StoreError> {
         let url = self.store();
         match open(&url, config.clone()) {
             // Another process has moved it meanwhile.

@@ -5,7 +5,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -94,18 +94,20 @@ impl WorkTree {
     }
 
     /// Where a path leads, without symbolic links, and what is there.
-    fn find_place(&self, path: &Path) -> Result<(PathBuf, Found), BadPath> {
+    fn find_place(&self, path: &Path) -> Result<(PathBuf, Option<FileType>), BadPath> {
         let path = self.here.join(path);
         if let (Some(folder), Some(name)) = (path.parent(), path.file_name())
             && let Some(folder) = self.resolved_folder(folder)
         {
             let place = folder.join(name);
-            if let Ok(found @ (Found::Nothing | Found::Folder | Found::File)) = Found::at(&place) {
+            if let Ok(found) = kind_at(&place)
+                && !found.is_some_and(|kind| kind.is_symlink())
+            {
                 return Ok((place, found));
             }
         }
-        let place = resolve(&path)?;
-        let found = Found::at(&place).map_err(|error| not_looked_at(&place, error))?;
+        let (place, _) = resolve(&path)?;
+        let found = kind_at(&place).map_err(|error| not_looked_at(&place, error))?;
         Ok((place, found))
     }
 
@@ -149,7 +151,7 @@ impl WorkTree {
     /// Whether another work tree belongs to the same repository.
     fn shares_repository(&self, other: &Path) -> Result<bool, BadPath> {
         let shared = |folder: &Path| match top(folder) {
-            Ok(Top::Linked(shared)) => shared.path().canonicalize().map(Some),
+            Ok(Top::Linked(shared)) => shared.path.canonicalize().map(Some),
             Ok(Top::Own(_)) => Ok(Some(folder.to_owned())),
             Ok(Top::No) => Ok(None),
             Err(error) => Err(io::Error::other(error)),
@@ -195,7 +197,7 @@ impl WorkTree {
     /// folder by a link has reserved what the link leads to, and that it leads there.
     pub fn patterns(&self, text: &OsStr) -> Result<Vec<PathPattern>, BadPath> {
         let mut patterns = vec![self.pattern(text)?];
-        for link in links(&self.here.join(text))? {
+        for link in resolve(&self.here.join(text))?.1 {
             match self.name_of(link) {
                 // A link outside of the repository is no concern of it.
                 Err(BadPath::Outside { .. }) => {}
@@ -226,9 +228,7 @@ impl WorkTree {
             return match name.as_str() {
                 "" => PathPattern::parse("**"),
                 // What a link leads to may become a folder.
-                name if matches!(found, Found::Folder | Found::Nothing) => {
-                    PathPattern::exactly(name)
-                }
+                name if found.is_none_or(|kind| kind.is_dir()) => PathPattern::exactly(name),
                 name => PathPattern::file(name),
             }
             .map_err(bad);
@@ -267,7 +267,8 @@ impl WorkTree {
             return Err(BadPath::Pattern { text, why });
         }
         let (place, found) = self.find_place(path)?;
-        let is_folder = found == Found::Folder || path.as_os_str().as_bytes().ends_with(b"/");
+        let is_folder =
+            found.is_some_and(|kind| kind.is_dir()) || path.as_os_str().as_bytes().ends_with(b"/");
         let name = self.name_of(place)?;
         let folder = match name.as_str() {
             "" => PathPattern::parse("**").ok(),
@@ -279,25 +280,12 @@ impl WorkTree {
     }
 }
 
-/// What is at a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Folder,
-    Link,
-    /// Anything else.
-    File,
-}
-
-impl Found {
-    fn at(place: &Path) -> io::Result<Self> {
-        match fs::symlink_metadata(place) {
-            Ok(there) if there.is_dir() => Ok(Self::Folder),
-            Ok(there) if there.is_symlink() => Ok(Self::Link),
-            Ok(_) => Ok(Self::File),
-            Err(error) if is_nothing(&error) => Ok(Self::Nothing),
-            Err(error) => Err(error),
-        }
+/// What is at a place; `None` if nothing is.
+fn kind_at(place: &Path) -> io::Result<Option<FileType>> {
+    match fs::symlink_metadata(place) {
+        Ok(there) => Ok(Some(there.file_type())),
+        Err(error) if is_nothing(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -309,6 +297,14 @@ pub struct Target {
 }
 
 impl Target {
+    /// The file that has this name in reservations.
+    pub fn file(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            folder: None,
+        }
+    }
+
     /// What it is called in reservations; `.` for the top of the work tree.
     pub fn name(&self) -> &str {
         match self.name.as_str() {
@@ -390,94 +386,44 @@ fn not_looked_at(path: &Path, error: io::Error) -> BadPath {
 /// How many links are followed, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// The path without `.`, `..` and symbolic links, also those that lead to nothing yet.
-fn resolve(path: &Path) -> Result<PathBuf, BadPath> {
-    let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
-        match resolve_existing(&path)? {
-            Resolved::Whole(resolved) => return Ok(resolved),
-            Resolved::Link(next) => path = next,
-        }
-    }
-    Err(BadPath::Io {
-        path,
-        error: io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()),
-    })
-}
-
 /// What the kernel says of a file that is no link, and of a name that no file can have.
 const NO_LINK: io::ErrorKind = io::ErrorKind::InvalidInput;
 const LONG: io::ErrorKind = io::ErrorKind::InvalidFilename;
 
-/// Every link that a path goes through, without links in its own path. What is missing is no link.
-fn links(path: &Path) -> Result<Vec<PathBuf>, BadPath> {
-    let mut found = Vec::new();
+/// The path without `.`, `..` and symbolic links, also those that lead to nothing yet; and every link that it goes through,
+/// without links in its own path. What is missing is no link.
+fn resolve(path: &Path) -> Result<(PathBuf, Vec<PathBuf>), BadPath> {
+    let mut links = Vec::new();
     let mut place = PathBuf::new();
     let mut left = path.to_owned();
     while let Some(part) = left.components().next() {
         let rest = left.components().skip(1).collect::<PathBuf>();
-        if matches!(part, Component::CurDir | Component::ParentDir) {
-            if part == Component::ParentDir {
+        left = match part {
+            Component::CurDir => rest,
+            Component::ParentDir => {
                 place.pop();
+                rest
             }
-            left = rest;
-            continue;
-        }
-        place.push(part);
-        left = match fs::read_link(&place) {
-            Ok(target) if found.len() < MOST_LINKS => {
-                found.push(place.clone());
-                place.pop();
-                target.join(rest)
+            part => {
+                place.push(part);
+                match fs::read_link(&place) {
+                    Ok(_) if links.len() == MOST_LINKS => {
+                        let error = rustix::io::Errno::LOOP.into();
+                        return Err(not_looked_at(path, error));
+                    }
+                    Ok(target) => {
+                        links.push(place.clone());
+                        place.pop();
+                        target.join(rest)
+                    }
+                    // It is no link, or a pattern longer than any name.
+                    Err(error) if matches!(error.kind(), NO_LINK | LONG) || is_nothing(&error) => {
+                        rest
+                    }
+                    Err(error) => return Err(not_looked_at(path, error)),
+                }
             }
-            // It is no link, or a pattern longer than any name.
-            Err(error) if matches!(error.kind(), NO_LINK | LONG) || is_nothing(&error) => rest,
-            Err(error) => return Err(not_looked_at(&place, error)),
-            // The kernel follows no more either.
-            Ok(_) => rest,
         };
     }
-    Ok(found)
-}
-
-enum Resolved {
-    Whole(PathBuf),
-    /// Where a link leads that leads to nothing, and what follows it.
-    Link(PathBuf),
-}
-
-fn resolve_existing(path: &Path) -> Result<Resolved, BadPath> {
-    let parts: Vec<Component<'_>> = path.components().collect();
-    for there in (1..=parts.len()).rev() {
-        let (there, missing) = parts.split_at_checked(there).unwrap_or((&parts, &[]));
-        let existing: PathBuf = there.iter().collect();
-        match existing.canonicalize() {
-            Ok(mut resolved) => {
-                if let Some((first, rest)) = missing.split_first()
-                    && let Ok(target) = fs::read_link(resolved.join(first))
-                {
-                    let rest = rest.iter().collect::<PathBuf>();
-                    let target = resolved.join(target);
-                    let is_last = rest.as_os_str().is_empty();
-                    return Ok(Resolved::Link(if is_last {
-                        target
-                    } else {
-                        target.join(rest)
-                    }));
-                }
-                for part in missing {
-                    match part {
-                        Component::ParentDir => {
-                            resolved.pop();
-                        }
-                        part => resolved.push(part),
-                    }
-                }
-                return Ok(Resolved::Whole(resolved));
-            }
-            Err(error) if is_nothing(&error) => {}
-            Err(error) => return Err(not_looked_at(path, error)),
-        }
-    }
-    Ok(Resolved::Whole(path.to_owned()))
+    Ok((place, links))
 }

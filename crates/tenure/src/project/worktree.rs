@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tenure_git::folder::{self, Core, Entry};
+use tenure_git::folder::{self, Core, GitEntry};
 use tenure_host::files::look;
 
 /// Why it can't be told which project a folder is in.
@@ -44,51 +44,35 @@ pub(super) enum Top {
     /// A repository's main worktree, or a submodule; with its common directory, if that can be found.
     Own(Option<PathBuf>),
     /// A linked worktree.
-    Linked(Shared),
+    Linked(SharedPlace),
 }
 
 /// The place that all worktrees of a repository have in common.
-pub(super) enum Shared {
-    /// The main worktree, and the common directory.
-    Main(PathBuf, PathBuf),
-    /// The common directory of a bare repository, which has no main worktree.
-    Bare(PathBuf),
+pub(super) struct SharedPlace {
+    /// The main worktree; or the common directory of a bare repository, which has none.
+    pub(super) path: PathBuf,
+    /// The common directory, unless it is the place itself.
+    pub(super) common: Option<PathBuf>,
 }
 
-impl Shared {
+impl SharedPlace {
     /// What stands for a folder of a linked worktree, given by its path within the worktree.
-    pub(super) fn place(&self, within: &Path) -> PathBuf {
-        match self {
-            // Not joined with an empty path, which would add a slash.
-            Self::Main(root, _) if within.as_os_str().is_empty() => root.clone(),
-            Self::Main(root, _) => root.join(within),
-            Self::Bare(common) => common.clone(),
+    pub(super) fn of(&self, within: &Path) -> PathBuf {
+        // Not joined with an empty path, which would add a slash.
+        if self.common.is_none() || within.as_os_str().is_empty() {
+            return self.path.clone();
         }
-    }
-
-    /// The common directory, unless it is the place itself.
-    pub(super) fn common(&self) -> Option<&Path> {
-        match self {
-            Self::Main(_, common) => Some(common),
-            Self::Bare(_) => None,
-        }
-    }
-
-    /// The main worktree or common directory itself.
-    pub(super) fn path(&self) -> &Path {
-        match self {
-            Self::Main(path, _) | Self::Bare(path) => path,
-        }
+        self.path.join(within)
     }
 }
 
 /// What a folder is to git.
 pub(super) fn top(place: &Path) -> Result<Top, ProjectError> {
     let git_dir = match folder::entry(place)? {
-        Entry::Missing => return Ok(Top::No),
-        Entry::Folder(git) => return Ok(Top::Own(Some(git))),
-        Entry::Link(git) => git,
-        Entry::Other => return Ok(Top::Own(None)),
+        GitEntry::Missing => return Ok(Top::No),
+        GitEntry::Folder(git) => return Ok(Top::Own(Some(git))),
+        GitEntry::Link(git) => git,
+        GitEntry::Other => return Ok(Top::Own(None)),
     };
     let fail = |why: String, fix| ProjectError::Worktree {
         worktree: place.to_owned(),
@@ -117,7 +101,7 @@ pub(super) fn top(place: &Path) -> Result<Top, ProjectError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && look::is_folder(&git_dir)? => {
             let common = git_dir.canonicalize()?;
             Ok(match folder::core(&git_dir)? {
-                Core { bare: true, .. } => Top::Linked(Shared::Bare(common)),
+                Core { bare: true, .. } => Top::Linked(bare(common)),
                 _ => Top::Own(Some(common)),
             })
         }
@@ -138,11 +122,18 @@ pub(super) fn top(place: &Path) -> Result<Top, ProjectError> {
     }
 }
 
+fn bare(path: PathBuf) -> SharedPlace {
+    SharedPlace { path, common: None }
+}
+
 /// The place that the worktrees with this common directory share, if git records it.
-fn shared(common: PathBuf) -> io::Result<Option<Shared>> {
+fn shared(common: PathBuf) -> io::Result<Option<SharedPlace>> {
     if common.file_name() == Some(OsStr::new(".git")) {
         let main = common.parent().map(Path::to_owned);
-        return Ok(main.map(|main| Shared::Main(main, common)));
+        return Ok(main.map(|path| SharedPlace {
+            path,
+            common: Some(common),
+        }));
     }
     Ok(match folder::core(&common)? {
         // A submodule's repository is inside its superproject's.
@@ -154,9 +145,12 @@ fn shared(common: PathBuf) -> io::Result<Option<Shared>> {
             let main = main
                 .canonicalize()
                 .map_err(|error| look::unreadable(&main, &error))?;
-            Some(Shared::Main(main, common))
+            Some(SharedPlace {
+                path: main,
+                common: Some(common),
+            })
         }
-        Core { bare: true, .. } => Some(Shared::Bare(common)),
+        Core { bare: true, .. } => Some(bare(common)),
         Core { .. } => None,
     })
 }
@@ -171,7 +165,7 @@ pub(super) fn linked(place: &Path) -> Vec<PathBuf> {
             (place.to_owned(), Path::new(""))
         }
         Some(top) => {
-            let git = folder::entry(top).ok().and_then(Entry::folder);
+            let git = folder::entry(top).ok().and_then(GitEntry::folder);
             let within = place.strip_prefix(top).unwrap_or(Path::new(""));
             (git.unwrap_or_else(|| top.join(".git")), within)
         }
@@ -194,9 +188,8 @@ pub(super) fn linked(place: &Path) -> Vec<PathBuf> {
 /// a worktree whose repository is gone.
 pub(super) fn ignores_case(root: &Path) -> io::Result<bool> {
     let common = match top(root) {
-        Ok(
-            Top::Own(Some(common)) | Top::Linked(Shared::Main(_, common) | Shared::Bare(common)),
-        ) => common,
+        Ok(Top::Own(Some(common))) => common,
+        Ok(Top::Linked(shared)) => shared.common.unwrap_or(shared.path),
         Ok(Top::Own(None) | Top::No) | Err(ProjectError::Worktree { .. }) => return Ok(false),
         Err(ProjectError::Unreadable(error)) => return Err(error),
     };

@@ -38,7 +38,7 @@ const SHELLS: [&str; 9] = [
 pub struct Sessions(PathBuf);
 
 /// One file.
-struct Entry {
+struct SessionFile {
     path: PathBuf,
     process: Process,
     /// How many processes of the same program are between the agent's process and this one.
@@ -89,7 +89,7 @@ impl Sessions {
 
     /// Forgets a session that has ended.
     pub fn forget(&self, holder: &HolderId) -> io::Result<()> {
-        let of_session = |entry: &Entry| entry.holder == *holder;
+        let of_session = |entry: &SessionFile| entry.holder == *holder;
         for entry in self.entries()?.into_iter().filter(of_session) {
             atomic::unlink(&entry.path)?;
         }
@@ -98,7 +98,7 @@ impl Sessions {
 
     /// Removes what processes that have ended left.
     fn sweep(&self) {
-        for Entry { path, process, .. } in self.entries().into_iter().flatten() {
+        for SessionFile { path, process, .. } in self.entries().into_iter().flatten() {
             let is_rebooted =
                 process.host == identity::host() && !process.boot.same(identity::boot());
             if is_rebooted || identity::has_ended(&process) {
@@ -113,13 +113,13 @@ impl Sessions {
     pub(super) fn above(&self, processes: &[Process]) -> io::Result<Vec<HolderId>> {
         let entries = self.entries()?;
         for process in processes {
-            let is_it = |entry: &&Entry| {
+            let is_it = |entry: &&SessionFile| {
                 entry.process.pid == process.pid
                     && entry.process.started == process.started
                     && entry.process.namespace == process.namespace
                     && entry.process.boot.same(&process.boot)
             };
-            let mut found: Vec<&Entry> = entries.iter().filter(is_it).collect();
+            let mut found: Vec<&SessionFile> = entries.iter().filter(is_it).collect();
             let Some(nearest) = found.iter().map(|entry| entry.distance).min() else {
                 continue;
             };
@@ -132,7 +132,7 @@ impl Sessions {
     }
 
     /// All of our user's files that can be understood.
-    fn entries(&self) -> io::Result<Vec<Entry>> {
+    fn entries(&self) -> io::Result<Vec<SessionFile>> {
         let mut entries = Vec::new();
         match fs::read_dir(&self.0) {
             Ok(files) => {
@@ -147,7 +147,7 @@ impl Sessions {
     }
 }
 
-fn entry(path: PathBuf) -> Option<Entry> {
+fn entry(path: PathBuf) -> Option<SessionFile> {
     let name = path.file_name()?.to_str()?.to_owned();
     let mut parts = name.split('-');
     let (pid, started, distance) = (parts.next()?, parts.next()?, parts.next()?);
@@ -155,7 +155,7 @@ fn entry(path: PathBuf) -> Option<Entry> {
     let mut lines = text.lines();
     let mut line = || lines.next().map(str::to_owned);
     let (holder, boot, namespace, host) = (line()?, line()?, line()?, line()?);
-    Some(Entry {
+    Some(SessionFile {
         process: Process {
             pid: pid.parse().ok()?,
             started: started.parse().ok()?,

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The tasks of a board.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardJson {
     /// The folder of the board.
@@ -14,8 +13,7 @@ pub struct BoardJson {
 }
 
 /// A task of a board.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardTaskJson {
     /// The name of its file, without `.md`.
@@ -43,8 +41,7 @@ pub struct BoardTaskJson {
 }
 
 /// The result of `tenure board validate`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardValidationJson {
     /// The folder of the board.
@@ -56,8 +53,7 @@ pub struct BoardValidationJson {
 }
 
 /// A problem of a board.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardProblemJson {
     /// The file.
@@ -73,8 +69,7 @@ pub struct BoardProblemJson {
 }
 
 /// A value of a task that was set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardSetJson {
     /// The task.
@@ -92,8 +87,7 @@ pub struct BoardSetJson {
 }
 
 /// The index of a board that was rebuilt, or would be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardIndexJson {
     /// The file.
@@ -107,8 +101,7 @@ pub struct BoardIndexJson {
 }
 
 /// The task files that were migrated, or would be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardMigrationJson {
     /// How many there are.
@@ -118,8 +111,7 @@ pub struct BoardMigrationJson {
 }
 
 /// A task file that was migrated, or would be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigratedFileJson {
     /// The file.

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::TimeJson;
 
 /// Whether a project's daemon runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum DaemonStatusJson {
     /// It runs.
@@ -18,8 +17,7 @@ pub enum DaemonStatusJson {
 }
 
 /// A daemon that runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonRunningJson {
     /// Always `true`.
@@ -32,8 +30,7 @@ pub struct DaemonRunningJson {
 }
 
 /// A daemon that runs and whose process is not on record: it is probably starting or stopping.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonUnidentifiedJson {
     /// Always `true`.
@@ -44,8 +41,7 @@ pub struct DaemonUnidentifiedJson {
 }
 
 /// No daemon runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonNotRunningJson {
     /// Always `false`.
@@ -55,8 +51,7 @@ pub struct DaemonNotRunningJson {
 }
 
 /// A daemon, running or not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonJson {
     /// Its process.
@@ -86,8 +81,7 @@ pub struct DaemonJson {
 }
 
 /// A cycle that ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CycleJson {
     /// When it began.
@@ -101,8 +95,7 @@ pub struct CycleJson {
 }
 
 /// Cycles that are skipped because of an exclusive lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedJson {
     /// When the first of them was skipped.
@@ -114,8 +107,7 @@ pub struct SkippedJson {
 }
 
 /// When and why a daemon stopped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonEndJson {
     /// When it stopped.
@@ -125,8 +117,7 @@ pub struct DaemonEndJson {
 }
 
 /// A daemon after `tenure daemon start`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonStartedJson {
     /// Whether this command started it; `false` if it was running already.
@@ -141,8 +132,7 @@ pub struct DaemonStartedJson {
 }
 
 /// What `tenure daemon stop` did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonStoppedJson {
     /// The process that was stopped; `null` if no daemon was running.
@@ -152,8 +142,7 @@ pub struct DaemonStoppedJson {
 }
 
 /// A daemon that still runs after it was asked to stop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonStillRunningJson {
     /// Its process.
@@ -161,8 +150,7 @@ pub struct DaemonStillRunningJson {
 }
 
 /// A daemon that ran in the foreground and ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonEndedJson {
     /// Its process.
@@ -172,8 +160,7 @@ pub struct DaemonEndedJson {
 }
 
 /// The newest lines of a daemon's log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonLogJson {
     /// The path of the log.
@@ -183,8 +170,7 @@ pub struct DaemonLogJson {
 }
 
 /// A line of a daemon's log. `tenure daemon logs --follow` prints one per line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LogLineJson {
     /// When it was written, as the log says it; `null` if the line begins with no time.

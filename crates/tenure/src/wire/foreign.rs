@@ -6,8 +6,7 @@ use tenure_core::{Busy, HolderId, Lease, Moment, Token};
 use super::{BusyJson, TimeJson};
 
 /// An exclusive lock that was taken. The names are those of the lock file, in camelCase.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExclusiveAcquiredJson {
     /// The holder.
@@ -36,8 +35,7 @@ impl ExclusiveAcquiredJson {
 }
 
 /// An exclusive lock that was released.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExclusiveReleasedJson {
     /// The holder.
@@ -47,8 +45,7 @@ pub struct ExclusiveReleasedJson {
 }
 
 /// A board whose lock another program holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoardBusyJson {
     /// Why the lock is busy.

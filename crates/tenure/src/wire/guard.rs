@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::TimeJson;
 
 /// The hooks of the guard in a git repository.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct GuardJson {
@@ -29,8 +28,7 @@ pub struct GuardJson {
 }
 
 /// One hook.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardHookJson {
     /// Its name, as git calls it.
@@ -40,8 +38,7 @@ pub struct GuardHookJson {
 }
 
 /// A commit that the guard did not let pass, or did not see.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardBypassJson {
     /// Its id.
@@ -55,8 +52,7 @@ pub struct GuardBypassJson {
 }
 
 /// Why a commit or a push is refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardRefusedJson {
     /// One for each path.
@@ -64,8 +60,7 @@ pub struct GuardRefusedJson {
 }
 
 /// A path that may not be changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardProblemJson {
     /// The path.

@@ -10,8 +10,7 @@ use tenure_core::{
 use super::TimeJson;
 
 /// A lease as it was granted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantJson {
     /// The key.
@@ -73,8 +72,7 @@ impl GrantJson {
 }
 
 /// What is known of a holder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum VerdictWord {
@@ -103,8 +101,7 @@ impl From<&Verdict> for VerdictWord {
 }
 
 /// A lease and what is known of its holder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseJson {
     /// The lease.
@@ -138,8 +135,7 @@ impl LeaseJson {
 }
 
 /// The proof that a lease has ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(
     tag = "proof",
     rename_all = "snake_case",
@@ -220,8 +216,7 @@ impl From<&Evidence> for EvidenceJson {
 }
 
 /// A key, its leases and its queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockJson {
     /// The key.
@@ -252,8 +247,7 @@ impl LockJson {
 }
 
 /// The keys that are held or waited for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocksJson {
     /// The keys.
@@ -261,8 +255,7 @@ pub struct LocksJson {
 }
 
 /// A ticket in a queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaiterJson {
     /// The waiter's name.
@@ -301,8 +294,7 @@ impl From<&Waiter> for WaiterJson {
 }
 
 /// A lease that was just granted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AcquiredJson {
     /// The lease.
@@ -323,8 +315,7 @@ impl AcquiredJson {
 }
 
 /// A key that was not granted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BusyJson {
     /// The key.
@@ -358,45 +349,15 @@ impl BusyJson {
 }
 
 /// A wait that would never end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadlockJson {
     /// The waits that lead back to the first one.
-    pub cycle: Vec<WaitJson>,
-}
-
-/// One wait of a deadlock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct WaitJson {
-    /// Who waits.
-    pub waiter: HolderId,
-    /// For which key.
-    pub key: Key,
-    /// Who holds it.
-    pub holder: HolderId,
-}
-
-impl From<&Cycle> for DeadlockJson {
-    fn from(cycle: &Cycle) -> Self {
-        let waits = cycle.0.iter();
-        Self {
-            cycle: waits
-                .map(|wait| WaitJson {
-                    waiter: wait.waiter.clone(),
-                    key: wait.key.clone(),
-                    holder: wait.holder.clone(),
-                })
-                .collect(),
-        }
-    }
+    pub cycle: Cycle,
 }
 
 /// A lease that was extended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RenewedJson {
     /// The key.
@@ -431,8 +392,7 @@ impl RenewedJson {
 }
 
 /// A request to release a key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestJson {
     /// The key.
@@ -461,8 +421,7 @@ impl From<&Event> for RequestJson {
 }
 
 /// A lease that was released.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleasedJson {
     /// The key.
@@ -484,8 +443,7 @@ impl From<&Lease> for ReleasedJson {
 }
 
 /// A token that is still valid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FencedJson {
     /// The key.
@@ -516,8 +474,7 @@ impl FencedJson {
 }
 
 /// A lease that had ended when its holder wanted to use it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LostJson {
     /// The key.
@@ -545,8 +502,7 @@ impl LostJson {
 }
 
 /// A lease of another holder than the caller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotHolderJson {
     /// The key.
@@ -573,8 +529,7 @@ impl NotHolderJson {
 }
 
 /// Leases that were ended by force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForcedJson {
     /// The key.
@@ -602,8 +557,7 @@ impl ForcedJson {
 }
 
 /// Expired and dead leases.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CleanupJson {
     /// Whether they were only looked for.
@@ -613,8 +567,7 @@ pub struct CleanupJson {
 }
 
 /// An expired or dead lease.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReapedJson {
     /// The lease.
@@ -642,8 +595,7 @@ impl CleanupJson {
 }
 
 /// The events of a key, or of all keys.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryJson {
     /// The events, the oldest first.
@@ -654,8 +606,7 @@ pub struct HistoryJson {
 }
 
 /// Something that happened to a key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventJson {
     /// When.
@@ -700,8 +651,7 @@ impl From<&Event> for EventJson {
 }
 
 /// The leases on several keys: what `acquire` and `renew` print if several were named.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeasesJson<T> {
     /// One for each key, in the order in which they were named.
@@ -709,8 +659,7 @@ pub struct LeasesJson<T> {
 }
 
 /// Several leases that were released.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleasedSeveralJson {
     /// The holder whose leases were all released; left out if keys were named.
@@ -721,8 +670,7 @@ pub struct ReleasedSeveralJson {
 }
 
 /// Holders that were asked to release what they hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AskedJson {
     /// The key.

@@ -7,8 +7,7 @@ use tenure_core::{HolderId, Lease, Moment, Reaped, Reason, Token, Verdict};
 use super::{EvidenceJson, TimeJson, VerdictWord};
 
 /// A node that was claimed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimedJson {
     /// The node.
@@ -40,8 +39,7 @@ impl NodeClaimedJson {
 }
 
 /// A claim that was refreshed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRefreshedJson {
     /// The node.
@@ -64,8 +62,7 @@ impl NodeRefreshedJson {
 }
 
 /// A claim that was released.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReleasedJson {
     /// The node.
@@ -87,8 +84,7 @@ impl From<&Lease> for NodeReleasedJson {
 }
 
 /// The claims of a ledger.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimsJson {
     /// The claims that have not expired.
@@ -100,8 +96,7 @@ pub struct NodeClaimsJson {
 }
 
 /// The file of a claim that can't be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MalformedClaimJson {
     /// The file.
@@ -113,8 +108,7 @@ pub struct MalformedClaimJson {
 }
 
 /// A claim in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimJson {
     /// The node.
@@ -153,8 +147,7 @@ impl NodeClaimJson {
 }
 
 /// Expired and dead claims.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodesReapedJson {
     /// Whether they were only looked for.
@@ -164,8 +157,7 @@ pub struct NodesReapedJson {
 }
 
 /// An expired or dead claim.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReapedJson {
     /// The node.
@@ -198,8 +190,7 @@ impl NodesReapedJson {
 }
 
 /// A ledger that was created, or existed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerJson {
     /// The folder that contains `ledger/`.
@@ -211,8 +202,7 @@ pub struct LedgerJson {
 }
 
 /// Events that were appended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppendedJson {
     /// The number of the first.
@@ -224,8 +214,7 @@ pub struct AppendedJson {
 }
 
 /// Another newest event than the caller expected: nothing was appended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SequenceMismatchJson {
     /// The number that was expected.
@@ -235,8 +224,7 @@ pub struct SequenceMismatchJson {
 }
 
 /// The lock of a ledger, held by another program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerLockJson {
     /// The lock file.
@@ -254,8 +242,7 @@ pub struct LedgerLockJson {
 }
 
 /// The result of `tenure ledger break-lock`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerLockBrokenJson {
     /// The lock that was removed. Its fields are left out if the lock was not held.
@@ -266,8 +253,7 @@ pub struct LedgerLockBrokenJson {
 }
 
 /// The result of `tenure ledger verify`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerVerifiedJson {
     /// How many events there are.
@@ -283,8 +269,7 @@ pub struct LedgerVerifiedJson {
 }
 
 /// What is wrong with a ledger, or notable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerFindingJson {
     /// How serious it is, in one word.
@@ -298,9 +283,8 @@ pub struct LedgerFindingJson {
 }
 
 /// An event of a ledger. `tenure ledger log` prints one per line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(rename = "LedgerEventJson"))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "LedgerEventJson")]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerEventJson<E> {
     /// Its number.

@@ -6,8 +6,7 @@ use tenure_core::{HolderId, Lease, Moment, Token};
 use super::{RequestJson, TimeJson, WaiterJson};
 
 /// A reservation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReservationJson {
     /// The patterns, from the top of the work tree. None if its holder has everything.
@@ -51,8 +50,7 @@ impl ReservationJson {
 }
 
 /// A path that may not be written, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CheckedPathJson {
     /// The path, from the top of the work tree.
     pub path: String,
@@ -62,8 +60,7 @@ pub struct CheckedPathJson {
 }
 
 /// The reservations of a project.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReservationsJson {
     /// The reservations that have not ended.
@@ -75,8 +72,7 @@ pub struct ReservationsJson {
 }
 
 /// Reservations that were extended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtendedJson {
     /// The reservations.
@@ -86,8 +82,7 @@ pub struct ExtendedJson {
 }
 
 /// Reservations that were given back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnreservedJson {
     /// The holder that had them.
@@ -97,8 +92,7 @@ pub struct UnreservedJson {
 }
 
 /// Whether paths may be written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckJson {
     /// The caller.

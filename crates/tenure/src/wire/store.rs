@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::Repaired;
 
 /// The state of a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreCheckJson {
     /// The store, without user and password.
@@ -39,8 +38,7 @@ pub struct StoreCheckJson {
 }
 
 /// A member of a cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreMemberJson {
     /// `HOST:PORT`.
@@ -66,8 +64,7 @@ pub struct StoreMemberJson {
 }
 
 /// The tasks and sections that were copied from one store to another.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreCopyJson {
     /// The store they were copied from.
@@ -85,8 +82,7 @@ pub struct StoreCopyJson {
 }
 
 /// What was repaired in a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreRepairJson {
     /// The store, without user and password.

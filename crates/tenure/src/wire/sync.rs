@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::TimeJson;
 
 /// A cycle that was run in the foreground. It is also the details of a cycle that failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncJson {
     /// How it ended, in one word.
@@ -20,8 +19,7 @@ pub struct SyncJson {
 }
 
 /// How far this clone is shared: `tenure sync status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncStatusJson {
     /// The ref on the remotes that holds the tasks.
@@ -39,8 +37,7 @@ pub struct SyncStatusJson {
 }
 
 /// How this clone and a remote differ.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncRemoteJson {
     /// The remote's name.
@@ -54,8 +51,7 @@ pub struct SyncRemoteJson {
 }
 
 /// The history of the shared tasks: `tenure sync log`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncLogJson {
     /// The commits, the newest first.
@@ -63,8 +59,7 @@ pub struct SyncLogJson {
 }
 
 /// What one commit changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncCommitJson {
     /// Its id.
@@ -78,8 +73,7 @@ pub struct SyncCommitJson {
 }
 
 /// A change of one task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncChangeJson {
     /// The task's id.
@@ -91,8 +85,7 @@ pub struct SyncChangeJson {
 }
 
 /// Tasks that were set back to an earlier commit: `tenure sync restore`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncRestoreJson {
     /// The commit.

@@ -7,8 +7,7 @@ use tenure_tasks::{Cause, Changed, DeletedSection, Past, Section, SectionSummary
 use super::{LockJson, TimeJson};
 
 /// A task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskJson {
     /// Its id.
@@ -73,8 +72,7 @@ impl From<&Task> for TaskJson {
 }
 
 /// A list of tasks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TasksJson {
     /// The tasks.
@@ -84,8 +82,7 @@ pub struct TasksJson {
 }
 
 /// Tasks that were deleted.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletedTasksJson {
     /// The tasks.
@@ -93,8 +90,7 @@ pub struct DeletedTasksJson {
 }
 
 /// A task that was started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartedTaskJson {
     /// The task.
@@ -112,26 +108,19 @@ pub struct StartedTaskJson {
 
 impl StartedTaskJson {
     /// A task, the status it had before, and its lease.
-    pub fn new(
-        now: &Moment,
-        task: &Task,
-        was: Status,
-        lease: &Lease,
-        reason: Option<Reason>,
-    ) -> Self {
+    pub fn new(now: &Moment, task: &Task, was: Status, lease: &Lease, reason: Reason) -> Self {
         Self {
             task: task.into(),
             was,
             token: lease.token,
-            reason,
+            reason: Some(reason),
             expires_at: lease.expires.as_ref().map(|end| end.shown(now).into()),
         }
     }
 }
 
 /// A task on the standard input of the command that `tenure tasks work` runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskInputJson {
     /// The task.
@@ -142,8 +131,7 @@ pub struct TaskInputJson {
 }
 
 /// A task whose status was changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedTaskJson {
     /// The task.
@@ -166,8 +154,7 @@ impl From<&Changed> for ChangedTaskJson {
 }
 
 /// A task with its history, its dependents and its lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownTaskJson {
     /// The task.
@@ -182,8 +169,7 @@ pub struct ShownTaskJson {
 }
 
 /// A former value of a field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PastJson {
     /// The field.
@@ -210,29 +196,8 @@ impl From<&Past> for PastJson {
     }
 }
 
-/// A section.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct SectionJson {
-    /// Its id.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl From<&Section> for SectionJson {
-    fn from(section: &Section) -> Self {
-        Self {
-            id: section.id.clone(),
-            name: section.name.clone(),
-        }
-    }
-}
-
 /// The sections of a project.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SectionsJson {
     /// The sections.
@@ -240,37 +205,35 @@ pub struct SectionsJson {
 }
 
 /// A section that was deleted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletedSectionJson {
     /// The section.
     #[serde(flatten)]
-    pub section: SectionJson,
+    pub section: Section,
     /// How many tasks were in it.
     pub moved: u64,
     /// The section that they moved to; `null` if they have none.
-    pub moved_to: Option<SectionJson>,
+    pub moved_to: Option<Section>,
 }
 
 impl From<&DeletedSection> for DeletedSectionJson {
     fn from(deleted: &DeletedSection) -> Self {
         Self {
-            section: (&deleted.section).into(),
+            section: deleted.section.clone(),
             moved: deleted.moved,
-            moved_to: deleted.moved_to.as_ref().map(Into::into),
+            moved_to: deleted.moved_to.clone(),
         }
     }
 }
 
 /// A section in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedSectionJson {
     /// The section.
     #[serde(flatten)]
-    pub section: SectionJson,
+    pub section: Section,
     /// How many tasks it has.
     pub tasks: u64,
     /// How many of them are open.
@@ -285,7 +248,7 @@ impl ListedSectionJson {
     /// A section and the lease on it, if a runner holds it.
     pub fn new(now: &Moment, summary: &SectionSummary, held: Option<&Lease>) -> Self {
         Self {
-            section: (&summary.section).into(),
+            section: summary.section.clone(),
             tasks: summary.tasks,
             open: summary.open,
             holder: held.map(|lease| lease.holder.id.clone()),
@@ -298,8 +261,7 @@ impl ListedSectionJson {
 
 /// A task, or its section, that another runner holds. The protocol of the task locks prescribes the
 /// names `taskId`, `lockedBy` and `expiresAt`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskLockedJson {
     /// The task. Left out if the section itself was to be deleted.
@@ -315,8 +277,7 @@ pub struct TaskLockedJson {
 }
 
 /// A task that another runner took over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskLostJson {
     /// The task.
@@ -332,8 +293,7 @@ pub struct TaskLostJson {
 }
 
 /// A task that waits for other tasks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskBlockedJson {
     /// The task.
@@ -343,8 +303,7 @@ pub struct TaskBlockedJson {
 }
 
 /// How `tenure tasks work` ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkJson {
     /// How many tasks were completed.
@@ -362,8 +321,7 @@ pub struct WorkJson {
 }
 
 /// A task that was not completed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskEndedJson {
     /// Its id.
@@ -375,8 +333,7 @@ pub struct TaskEndedJson {
 }
 
 /// The lines that `tenure tasks export` prints without `--json`, each an object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LinesJson<T> {
     /// The lines.

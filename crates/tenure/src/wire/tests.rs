@@ -324,7 +324,7 @@ fn a_deadlock() {
         holder: id("b"),
     }]);
     check(
-        &DeadlockJson::from(&cycle),
+        &DeadlockJson { cycle },
         json!({ "cycle": [{ "waiter": "a", "key": "build", "holder": "b" }] }),
     );
 }
@@ -448,7 +448,7 @@ fn a_task_in_every_answer() {
         &task(),
         Status::Pending,
         &lease(),
-        Some(Reason::AcquiredNew),
+        Reason::AcquiredNew,
     );
     let more = json!({
         "was": "pending", "token": 12, "reason": "acquired_new",
@@ -584,7 +584,7 @@ fn locks_of_other_programs() {
 #[test]
 fn sections() {
     let listed = ListedSectionJson {
-        section: SectionJson {
+        section: Section {
             id: "s1".into(),
             name: "Backend".into(),
         },

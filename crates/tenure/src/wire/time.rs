@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A time, written in RFC 3339 in UTC with milliseconds: `2026-11-16T05:14:00.000Z`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(with = "String", extend("format" = "date-time")))]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, schemars::JsonSchema,
+)]
+#[schemars(with = "String", extend("format" = "date-time"))]
 #[serde(transparent)]
 pub struct TimeJson(pub Timestamp);
 

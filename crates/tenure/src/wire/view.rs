@@ -10,8 +10,7 @@ use super::{
 };
 
 /// Every lock in a project.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllLocksJson {
     /// The stores of the project, its own first.
@@ -23,8 +22,7 @@ pub struct AllLocksJson {
 }
 
 /// The locks of one store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreLocksJson {
     /// The store, as `--store` takes it.
@@ -39,8 +37,7 @@ pub struct StoreLocksJson {
 }
 
 /// A lock of another tool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignLockJson {
     /// The tool: `git`, `cargo`, or `pid file`.
@@ -58,21 +55,33 @@ pub struct ForeignLockJson {
 }
 
 /// A process and a lock of another tool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignProcessJson {
     /// The process.
     pub pid: u32,
     /// Its command line; `null` if it has exited.
     pub command: Option<String>,
-    /// What connects it with the lock: `open`, `locked`, `named`, or `likely`.
-    pub how: String,
+    /// What connects it with the lock.
+    pub how: Connection,
+}
+
+/// What connects a process with a lock of another tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Connection {
+    /// It has the file open.
+    Open,
+    /// It has a kernel lock on the file.
+    Locked,
+    /// The file names it.
+    Named,
+    /// It is a process of that tool, works there, and may have made the file.
+    Likely,
 }
 
 /// What is wrong in a project.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DoctorJson {
     /// Whether there is no problem, after what was fixed.
@@ -88,8 +97,7 @@ pub struct DoctorJson {
 }
 
 /// Something that the doctor found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingJson {
     /// What it is, for programs.
@@ -111,8 +119,7 @@ pub struct FindingJson {
 }
 
 /// What `tenure doctor --fix` did with one store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FixedJson {
     /// The command that does the same.
@@ -126,8 +133,7 @@ pub struct FixedJson {
 }
 
 /// What the histories of a project's stores prove.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifiedJson {
     /// Whether every history could be read, and none shows holders that overlapped, or tokens that did not grow.
@@ -137,8 +143,7 @@ pub struct VerifiedJson {
 }
 
 /// What the history of a store proves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreVerifiedJson {
     /// The store.
@@ -158,8 +163,7 @@ pub struct StoreVerifiedJson {
 }
 
 /// A project and its stores at a glance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusJson {
     /// The root of the project; `null` if a store was chosen in a folder without a project.
@@ -185,8 +189,7 @@ pub struct StatusJson {
 }
 
 /// How much is held in a store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreCountJson {
     /// The store.
@@ -200,8 +203,7 @@ pub struct StoreCountJson {
 }
 
 /// What keeps a key from the caller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhyJson {
     /// What was asked for.
@@ -217,8 +219,7 @@ pub struct WhyJson {
 }
 
 /// One lock in the way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhyLinkJson {
     /// How deep in the chain it is: 0 is what was asked for.
@@ -234,8 +235,7 @@ pub struct WhyLinkJson {
 }
 
 /// Who held what when.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineJson {
     /// The beginning of what is shown.
@@ -251,8 +251,7 @@ pub struct TimelineJson {
 }
 
 /// A wait that goes on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitSpanJson {
     /// The store, as seen from the project.
@@ -266,8 +265,7 @@ pub struct WaitSpanJson {
 }
 
 /// One grant, from its beginning to its end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SpanJson {
     /// The store, as seen from the project.
@@ -292,8 +290,7 @@ pub struct SpanJson {
 }
 
 /// One line of `tenure watch --json`. `at` is when it was noticed; an event has the time at which it happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(
     tag = "type",
     rename_all = "snake_case",

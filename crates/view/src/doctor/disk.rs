@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, Mode, OFlags};
 use tenure::{Project, StoreUrl};
-use tenure_git::folder::{self, Entry};
+use tenure_git::folder::{self, GitEntry};
 use tenure_host::files::{beneath, look};
 use tenure_host::identity;
 use tenure_host::record_lock::{RecordLocks, try_record_lock};
@@ -286,7 +286,7 @@ fn leftovers(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
 fn hooks(root: &Path, found: &mut Vec<Finding>) {
     // A linked worktree has its hooks from the main one, and a submodule from its own folder.
     let core = match folder::entry(root) {
-        Ok(Entry::Folder(git)) => folder::core(&git),
+        Ok(GitEntry::Folder(git)) => folder::core(&git),
         Ok(_) => return,
         Err(error) => Err(error),
     };

@@ -10,7 +10,7 @@ use tenure_host::files::beneath::read_linked;
 use tenure_host::identity;
 
 use super::{Finding, Remedy};
-use crate::overview::{Overview, Role, StoreView, lock_path};
+use crate::overview::{Overview, StoreView, lock_path};
 use crate::waits::Waits;
 
 /// The largest file that is read, in bytes.
@@ -76,7 +76,7 @@ pub(super) fn examine(now: &Moment, store: &StoreView, found: &mut Vec<Finding>)
 fn cleanup(store: &StoreView) -> Remedy {
     let url = store.url.clone();
     match (store.role, &store.url) {
-        (Role::Project(StoreRole::OtherProgram), StoreUrl::Steroids(path)) => {
+        (StoreRole::OtherProgram, StoreUrl::Steroids(path)) => {
             // Tenure writes there only if it was used there before.
             let mut side = path.as_os_str().to_owned();
             side.push("-tenure");

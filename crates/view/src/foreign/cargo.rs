@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
+use tenure::wire::{Connection, ForeignProcessJson};
+
+use super::{Candidate, ForeignVerdict, Tool};
 use crate::processes::Processes;
 use crate::scan;
 
@@ -37,9 +39,9 @@ fn in_profile(folder: &Path, found: &mut Vec<Candidate>, left_out: &mut Vec<Stri
 pub(super) fn judge(
     lock: &Candidate,
     processes: &Processes,
-) -> Option<(ForeignVerdict, Vec<ForeignProcess>)> {
+) -> Option<(ForeignVerdict, Vec<ForeignProcessJson>)> {
     let by = processes.having_locked(&lock.path, lock.file);
     let why = format!("pid {} has it locked", by.first()?.pid);
-    let by = by.iter().map(|seen| ForeignProcess::of(seen, How::Locked));
+    let by = by.iter().map(|seen| seen.connected(Connection::Locked));
     Some((ForeignVerdict::Alive(why), by.collect()))
 }

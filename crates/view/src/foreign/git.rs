@@ -5,11 +5,12 @@ use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tenure::wire::{Connection, ForeignProcessJson};
 use tenure_git::folder::{self, LARGEST};
 use tenure_host::files::beneath::read_following;
 use tenure_host::files::look;
 
-use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
+use super::{Candidate, ForeignVerdict, Tool};
 use crate::processes::{Processes, Seen};
 use crate::scan::{self, MOST_ENTRIES};
 
@@ -21,14 +22,14 @@ const DEEPEST: usize = 8;
 
 /// A repository, with its linked worktrees and submodules.
 #[derive(Debug)]
-pub(super) struct Repository {
+pub(super) struct GitFolders {
     /// The folders that a git process of this repository works in.
     places: Vec<PathBuf>,
     /// The git folders in which there may be locks.
     folders: Vec<PathBuf>,
 }
 
-impl Repository {
+impl GitFolders {
     /// The repository that a folder is in.
     pub(super) fn of(root: &Path, left_out: &mut Vec<String>) -> Option<Self> {
         let mut above = root.ancestors();
@@ -210,14 +211,14 @@ fn is_git(process: &Seen) -> bool {
 }
 
 pub(super) fn judge(
-    repository: &Repository,
+    repository: &GitFolders,
     lock: &Candidate,
     processes: &Processes,
-) -> (ForeignVerdict, Vec<ForeignProcess>) {
+) -> (ForeignVerdict, Vec<ForeignProcessJson>) {
     let open = processes.having_open(&lock.path, lock.file);
     if let Some(first) = open.first() {
         let why = format!("pid {} has it open", first.pid);
-        let by = open.iter().map(|seen| ForeignProcess::of(seen, How::Open));
+        let by = open.iter().map(|seen| seen.connected(Connection::Open));
         return (ForeignVerdict::Alive(why), by.collect());
     }
     let may_have_made = |seen: &&Seen| {
@@ -232,9 +233,7 @@ pub(super) fn judge(
             "a git process works in this repository (pid {}) and may hold it, although it does not have it open",
             first.pid
         );
-        let by = likely
-            .iter()
-            .map(|seen| ForeignProcess::of(seen, How::Likely));
+        let by = likely.iter().map(|seen| seen.connected(Connection::Likely));
         return (ForeignVerdict::Unknown(why), by.collect());
     }
     let owners = processes.all.iter().filter(|seen| seen.uid == lock.owner);

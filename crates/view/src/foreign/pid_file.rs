@@ -4,10 +4,11 @@ use std::io::Read;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use tenure::wire::{Connection, ForeignProcessJson};
 use tenure_host::files::beneath::open;
 use tenure_host::identity;
 
-use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
+use super::{Candidate, ForeignVerdict, Tool};
 use crate::processes::Processes;
 use crate::scan;
 
@@ -32,7 +33,7 @@ pub(super) fn candidates(root: &Path, found: &mut Vec<Candidate>, left_out: &mut
 pub(super) fn judge(
     file: &Candidate,
     processes: &Processes,
-) -> (ForeignVerdict, Vec<ForeignProcess>) {
+) -> (ForeignVerdict, Vec<ForeignProcessJson>) {
     let mut text = Vec::new();
     let read = open(&file.path, OFlags::RDONLY, Mode::empty())
         .and_then(|open| open.take(MOST_BYTES).read_to_end(&mut text));
@@ -47,10 +48,10 @@ pub(super) fn judge(
         Err(why) => return (ForeignVerdict::Malformed(why), Vec::new()),
     };
     let named = |command: Option<String>| {
-        vec![ForeignProcess {
+        vec![ForeignProcessJson {
             pid,
             command,
-            how: How::Named,
+            how: Connection::Named,
         }]
     };
     if let Some(host) = host.filter(|host| host != identity::host()) {

@@ -5,10 +5,10 @@ use tenure::files::PathPattern;
 use tenure::store::Lease;
 use tenure::text::{flat, plural, visible};
 use tenure::wire::{ErrorCode, GuardProblemJson, GuardRefusedJson};
-use tenure_files::guard::judge::Problem;
+use tenure_files::guard::judge::Objection;
 use tenure_files::guard::push::Refused;
-use tenure_files::guard::records::Record;
-use tenure_files::guard::run::{Change, Refusal};
+use tenure_files::guard::records::CommitRecord;
+use tenure_files::guard::run::{GitChange, Refusal};
 use tenure_files::guard::scene::Scene;
 
 use crate::answer::Failure;
@@ -33,21 +33,21 @@ pub(super) fn refused(scene: &Scene, refusal: &Refusal) -> Failure {
 }
 
 /// Why these paths may not be changed.
-fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Failure {
+fn judged(scene: &Scene, change: GitChange, problems: &[(String, Objection)]) -> Failure {
     let what = match change {
-        Change::Commit => "commit",
-        Change::Merge => "merge",
-        Change::Branch => "change of a branch",
-        Change::Push => "push",
+        GitChange::Commit => "commit",
+        GitChange::Merge => "merge",
+        GitChange::Branch => "change of a branch",
+        GitChange::Push => "push",
     };
     let is_held = problems
         .iter()
-        .any(|(_, problem)| matches!(problem, Problem::Held(_)));
+        .any(|(_, problem)| matches!(problem, Objection::Held(_)));
     let first = problems.first().map_or("", |(first, _)| first);
     let (reserve, git) = typed(scene, first);
     let now = scene.tenure.clock().now();
     let lines = problems.iter().map(|(path, problem)| match problem {
-        Problem::Held(lease) => format!(
+        Objection::Held(lease) => format!(
             "{}: {} {} {} {}{}",
             shown(path),
             lease.holder.id,
@@ -56,13 +56,13 @@ fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Fail
             words::lasts(&now, lease),
             why(lease)
         ),
-        Problem::NotReserved => format!("{}: not reserved by you", shown(path)),
+        Objection::NotReserved => format!("{}: not reserved by you", shown(path)),
     });
     let lines = shortened(lines.collect());
     let details = problems.iter().map(|(path, problem)| {
         let held = match problem {
-            Problem::Held(lease) => Some(lease),
-            Problem::NotReserved => None,
+            Objection::Held(lease) => Some(lease),
+            Objection::NotReserved => None,
         };
         GuardProblemJson {
             path: path.clone(),
@@ -89,9 +89,9 @@ fn judged(scene: &Scene, change: Change, problems: &[(String, Problem)]) -> Fail
             .hint(format!("reserve it: tenure reserve {reserve}"))
     };
     let failure = match change {
-        Change::Commit => failure.hint(format!("leave it out: git restore --staged -- {git}")),
-        Change::Merge => failure.hint("end the merge: git merge --abort"),
-        Change::Branch | Change::Push => failure,
+        GitChange::Commit => failure.hint(format!("leave it out: git restore --staged -- {git}")),
+        GitChange::Merge => failure.hint("end the merge: git merge --abort"),
+        GitChange::Branch | GitChange::Push => failure,
     };
     failure.hint(who(scene)).details(details)
 }
@@ -157,7 +157,7 @@ fn shortened(mut lines: Vec<String>) -> String {
 }
 
 /// That a commit was made against a reservation.
-pub(super) fn against(record: &Record) -> String {
+pub(super) fn against(record: &CommitRecord) -> String {
     let each = record.against.iter().map(|held| {
         let paths = held.mode.paths().map(ToString::to_string);
         format!("{} has {}", held.holder, paths.unwrap_or(ALL.to_owned()))

@@ -7,13 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenure::project::StoreRole;
 use tenure::store::{Holder, Key, Moment, Snapshot, Verdict};
-use tenure::wire::{
-    AllLocksJson, ForeignLockJson, ForeignProcessJson, LockJson, StoreLocksJson, VerdictWord,
-};
+use tenure::wire::{AllLocksJson, ForeignLockJson, LockJson, StoreLocksJson, VerdictWord};
 use tenure::{Config, Mode, Project, StoreUrl};
 use tenure_host::identity;
 use tenure_view::foreign::ForeignVerdict;
-use tenure_view::{ForeignLock, Overview, Role, StoreView};
+use tenure_view::{ForeignLock, Overview, StoreView};
 
 use super::waiting;
 use crate::answer::{Answer, Failure};
@@ -191,10 +189,10 @@ fn look_with(
 /// A store, in words.
 pub(crate) fn title(project: Option<&Project>, store: &StoreView) -> String {
     let what = match (store.role, &store.url) {
-        (Role::Project(StoreRole::Own), _) => "locks of this project",
-        (Role::Project(StoreRole::ExclusiveLock), _) => "exclusive lock",
-        (Role::Project(StoreRole::BoardLock), _) => "lock of the board",
-        (Role::Project(StoreRole::Ledger), _) => "claims of the ledger",
+        (StoreRole::Own, _) => "locks of this project",
+        (StoreRole::ExclusiveLock, _) => "exclusive lock",
+        (StoreRole::BoardLock, _) => "lock of the board",
+        (StoreRole::Ledger, _) => "claims of the ledger",
         (_, StoreUrl::Steroids(_)) => "locks of steroids",
         _ => "the chosen store",
     };
@@ -331,11 +329,6 @@ fn json(overview: &Overview) -> AllLocksJson {
 }
 
 pub(crate) fn foreign_json(lock: &ForeignLock) -> ForeignLockJson {
-    let processes = lock.processes.iter().map(|process| ForeignProcessJson {
-        pid: process.pid,
-        command: process.command.clone(),
-        how: process.how.word().to_owned(),
-    });
     ForeignLockJson {
         tool: lock.tool.word().to_owned(),
         path: lock.path.display().to_string(),
@@ -347,6 +340,6 @@ pub(crate) fn foreign_json(lock: &ForeignLock) -> ForeignLockJson {
             ForeignVerdict::Malformed(_) => VerdictWord::Malformed,
         },
         why: lock.verdict.why().to_owned(),
-        processes: processes.collect(),
+        processes: lock.processes.clone(),
     }
 }

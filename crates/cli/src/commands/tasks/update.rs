@@ -172,7 +172,7 @@ fn started(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let answer = in_progress(global, task, data);
     let undo = grant::undo(tenure, &task_guard);
     task_guard.leave_standing();
-    if reason == Some(Reason::AlreadyOwned) {
+    if reason == Reason::AlreadyOwned {
         return answer;
     }
     answer.or_undo(undo)

@@ -15,7 +15,7 @@ pub struct ConfigError {
     /// Where the mistake is.
     pub location: Location,
     /// What is wrong there.
-    pub problem: Problem,
+    pub problem: ConfigProblem,
 }
 
 /// Where a setting is made.
@@ -40,7 +40,7 @@ pub enum Location {
 /// What is wrong with the configuration at a location.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ConfigProblem {
     /// The operating system cannot read the file.
     #[error("cannot read this configuration file: {0}")]
     Unreadable(io::Error),

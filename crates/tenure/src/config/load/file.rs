@@ -6,62 +6,51 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use tenure_host::files::beneath;
 
-use super::error::{ConfigError, Location, Problem};
-use super::{Assignment, yaml};
+use super::Assignment;
+use super::error::{ConfigError, ConfigProblem, Location};
 
 /// A complete file in the longest form is about 3 KiB.
 const LARGEST: u64 = 64 * 1024;
 
-/// The settings that the file at `path` makes. A file that does not exist makes none.
-pub(super) fn read(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
-    Ok(match text(path)? {
-        Some(text) => yaml::assignments(path, &text)?,
-        None => Vec::new(),
-    })
-}
-
-/// The same for a file of another program, of which only what its protocol documents counts.
-pub(super) fn read_documented(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
-    Ok(match text(path)? {
-        Some(text) => yaml::documented(path, &text)?,
-        None => Vec::new(),
-    })
-}
-
-/// The text of a file, if it exists.
-fn text(path: &Path) -> Result<Option<String>, ConfigError> {
-    let bytes = match bytes(path) {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => return Ok(None),
-        Err(problem) => return Err(in_file(path, problem)),
+/// The settings that the file at `path` makes, as `assignments` finds them in its text. A file that does not exist makes none.
+pub(super) fn read(
+    path: &Path,
+    assignments: fn(&Path, &str) -> Result<Vec<Assignment>, ConfigError>,
+) -> Result<Vec<Assignment>, ConfigError> {
+    let bytes = bytes(path).map_err(|problem| in_file(path, problem))?;
+    let Some(bytes) = bytes else {
+        return Ok(Vec::new());
     };
-    let text = String::from_utf8(bytes).map_err(|_| in_file(path, Problem::NotUtf8))?;
-    Ok(Some(text))
+    let text = String::from_utf8(bytes).map_err(|_| in_file(path, ConfigProblem::NotUtf8))?;
+    assignments(path, &text)
 }
 
 /// The content of a regular file; `None` if there is none.
-pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
+pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigProblem> {
     // People keep their settings elsewhere and link to them.
     let opened = beneath::resolve_file(path)
         .and_then(|path| beneath::open(&path, OFlags::RDONLY, Mode::empty()));
     let file = match opened {
         Ok(file) => file,
         Err(error) if is_absence(&error) => return Ok(None),
-        Err(error) => return Err(Problem::Unreadable(error)),
+        Err(error) => return Err(ConfigProblem::Unreadable(error)),
     };
-    let kind = file.metadata().map_err(Problem::Unreadable)?.file_type();
+    let kind = file
+        .metadata()
+        .map_err(ConfigProblem::Unreadable)?
+        .file_type();
     if kind.is_dir() {
-        return Err(Problem::NotAFile("a directory"));
+        return Err(ConfigProblem::NotAFile("a directory"));
     }
     if !kind.is_file() {
-        return Err(Problem::NotAFile("a pipe, socket or device"));
+        return Err(ConfigProblem::NotAFile("a pipe, socket or device"));
     }
     let mut bytes = Vec::new();
     file.take(LARGEST + 1)
         .read_to_end(&mut bytes)
-        .map_err(Problem::Unreadable)?;
+        .map_err(ConfigProblem::Unreadable)?;
     if bytes.len() as u64 > LARGEST {
-        return Err(Problem::TooLarge(LARGEST / 1024));
+        return Err(ConfigProblem::TooLarge(LARGEST / 1024));
     }
     Ok(Some(bytes))
 }
@@ -71,7 +60,7 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn in_file(path: &Path, problem: Problem) -> ConfigError {
+fn in_file(path: &Path, problem: ConfigProblem) -> ConfigError {
     ConfigError {
         location: Location::File(path.to_owned()),
         problem,
@@ -82,7 +71,12 @@ fn in_file(path: &Path, problem: Problem) -> ConfigError {
 mod tests {
     use std::fs;
 
+    use super::super::yaml;
     use super::*;
+
+    fn read(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
+        super::read(path, yaml::assignments)
+    }
 
     fn refusal(path: &Path) -> String {
         let error = read(path).map(|_| ()).unwrap_err().to_string();

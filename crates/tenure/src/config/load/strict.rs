@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::super::value::Value;
 use super::super::{Config, paths};
-use super::file;
+use super::{file, yaml};
 
 /// The setting, and its environment variable.
 const KEY: &str = "guard.strict";
@@ -24,7 +24,7 @@ impl Config {
         }
         let mut strict = false;
         for path in paths(home, project) {
-            if let Ok(made) = file::read(&path) {
+            if let Ok(made) = file::read(&path, yaml::assignments) {
                 let mut made = made.iter().rev();
                 if let Some(last) = made.find(|it| it.definition.key == KEY) {
                     strict = is_on(last.text.trim());

@@ -254,7 +254,7 @@ fn a_bad_value_in_a_variable_names_the_variable_and_the_key() {
     );
     assert!(matches!(
         error.problem,
-        Problem::BadValue { key: "locking.taskTimeout", value, .. } if value == "31d"
+        ConfigProblem::BadValue { key: "locking.taskTimeout", value, .. } if value == "31d"
     ));
 }
 

@@ -1,7 +1,7 @@
 //! Errors for unknown keys and variables, with the name that was probably meant.
 
 use super::super::settings::{DEFINITIONS, Definition, ENV_PREFIX, section_env};
-use super::error::{ConfigError, Location, Problem, shortened};
+use super::error::{ConfigError, ConfigProblem, Location, shortened};
 use super::suggest::nearest;
 use super::{of_section, sections};
 
@@ -70,7 +70,7 @@ pub(super) fn command_variable(name: String, known: &[&str]) -> Option<ConfigErr
 fn unknown_variable(name: String, suggestion: String) -> ConfigError {
     ConfigError {
         location: Location::Environment(name),
-        problem: Problem::UnknownVariable { suggestion },
+        problem: ConfigProblem::UnknownVariable { suggestion },
     }
 }
 
@@ -101,7 +101,7 @@ fn unknown<'a>(
 ) -> ConfigError {
     ConfigError {
         location,
-        problem: Problem::UnknownKey {
+        problem: ConfigProblem::UnknownKey {
             key: shortened(path),
             suggestion,
             known: known.into_iter().map(str::to_owned).collect(),

@@ -23,10 +23,10 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use super::super::settings::Definition;
-use super::error::{ConfigError, Location, Problem};
+use super::error::{ConfigError, ConfigProblem, Location};
 use super::unknown;
 use super::{Assignment, of_section, sections};
-use node::{Content, Entry, Node, Position};
+use node::{Content, Node, Pair, Position};
 
 const DESCRIPTION: &str = "_description";
 const DEFAULT: &str = "_default";
@@ -44,13 +44,47 @@ const DOCUMENTED: [&str; 4] = [
 
 /// The settings that the `text` of the file at `path` makes.
 pub(super) fn assignments(path: &Path, text: &str) -> Result<Vec<Assignment>, ConfigError> {
-    Reader { path }.file(text)
+    let reader = Reader { path };
+    let top = reader.top(text)?;
+    let mut found = Vec::new();
+    for entry in reader.entries("the file", &top)? {
+        let key = name(entry);
+        let Some(section) = sections().into_iter().find(|section| *section == key) else {
+            let location = reader.location(entry.key.position);
+            return Err(unknown::section(location, &key));
+        };
+        reader.section(section, &entry.value, &mut found)?;
+    }
+    Ok(found)
 }
 
 /// The settings that another program's file makes: those of its section `locking` that its protocol documents. Other
 /// sections and keys are that program's own, and so is a setting that is left empty.
 pub(super) fn documented(path: &Path, text: &str) -> Result<Vec<Assignment>, ConfigError> {
-    Reader { path }.other_programs_file(text)
+    let reader = Reader { path };
+    let top = reader.top(text)?;
+    let named = |key: &'static str| move |entry: &&Pair| name(entry) == key;
+    let mut sections = reader.entries("the file", &top)?.iter();
+    let Some(section) = sections.find(named(SHARED)) else {
+        return Ok(Vec::new());
+    };
+    let entries = reader.entries(SHARED, &section.value)?;
+    let mut found = Vec::new();
+    for definition in of_section(SHARED).filter(|d| DOCUMENTED.contains(&d.name)) {
+        let Some(entry) = entries.iter().find(named(definition.name)) else {
+            continue;
+        };
+        let value = match &entry.value.content {
+            Content::Mapping(parts) => parts.iter().find(named(VALUE)).map(|part| &part.value),
+            _ => Some(&entry.value),
+        };
+        let is_set =
+            |value: &&Node| !matches!(value.content, Content::Empty) && value.text() != Some("");
+        if let Some(value) = value.filter(is_set) {
+            found.push(reader.assignment(definition, value)?);
+        }
+    }
+    Ok(found)
 }
 
 struct Reader<'a> {
@@ -58,46 +92,6 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn file(&self, text: &str) -> Result<Vec<Assignment>, ConfigError> {
-        let top = self.top(text)?;
-        let mut found = Vec::new();
-        for entry in self.entries("the file", &top)? {
-            let key = name(entry);
-            let Some(section) = sections().into_iter().find(|section| *section == key) else {
-                let location = self.location(entry.key.position);
-                return Err(unknown::section(location, &key));
-            };
-            self.section(section, &entry.value, &mut found)?;
-        }
-        Ok(found)
-    }
-
-    fn other_programs_file(&self, text: &str) -> Result<Vec<Assignment>, ConfigError> {
-        let top = self.top(text)?;
-        let named = |key: &'static str| move |entry: &&Entry| name(entry) == key;
-        let Some(section) = self.entries("the file", &top)?.iter().find(named(SHARED)) else {
-            return Ok(Vec::new());
-        };
-        let entries = self.entries(SHARED, &section.value)?;
-        let mut found = Vec::new();
-        for definition in of_section(SHARED).filter(|d| DOCUMENTED.contains(&d.name)) {
-            let Some(entry) = entries.iter().find(named(definition.name)) else {
-                continue;
-            };
-            let value = match &entry.value.content {
-                Content::Mapping(parts) => parts.iter().find(named(VALUE)).map(|part| &part.value),
-                _ => Some(&entry.value),
-            };
-            let is_set = |value: &&Node| {
-                !matches!(value.content, Content::Empty) && value.text() != Some("")
-            };
-            if let Some(value) = value.filter(is_set) {
-                found.push(self.assignment(definition, value)?);
-            }
-        }
-        Ok(found)
-    }
-
     fn top(&self, text: &str) -> Result<Node, ConfigError> {
         node::read(text).map_err(|fault| ConfigError {
             location: self.location(fault.position),
@@ -169,7 +163,7 @@ impl Reader<'_> {
 
     /// The entries of a mapping. An empty value counts as an empty mapping, so that all lines of a
     /// section can be commented out.
-    fn entries<'n>(&self, subject: &str, node: &'n Node) -> Result<&'n [Entry], ConfigError> {
+    fn entries<'n>(&self, subject: &str, node: &'n Node) -> Result<&'n [Pair], ConfigError> {
         match &node.content {
             Content::Mapping(entries) => Ok(entries),
             Content::Empty => Ok(&[]),
@@ -183,7 +177,7 @@ impl Reader<'_> {
     fn wrong_shape(&self, subject: &str, expected: String, node: &Node) -> ConfigError {
         ConfigError {
             location: self.location(node.position),
-            problem: Problem::WrongShape {
+            problem: ConfigProblem::WrongShape {
                 subject: subject.to_owned(),
                 expected,
                 found: node.shape(),
@@ -201,7 +195,7 @@ impl Reader<'_> {
 }
 
 /// An entry's key, or a description of a key that is not text and so is never known.
-fn name(entry: &Entry) -> Cow<'_, str> {
+fn name(entry: &Pair) -> Cow<'_, str> {
     match entry.key.text() {
         Some(text) => text.into(),
         None => format!("({})", entry.key.shape()).into(),

@@ -25,7 +25,7 @@ use serde_saphyr::{
     NonFiniteFloatPolicy, Options, Spanned, Tagged, UserMessageFormatter,
 };
 
-use super::super::error::{Problem, shortened};
+use super::super::error::{ConfigProblem, shortened};
 
 /// How many mappings and lists may be inside one another. A configuration needs three.
 const MAX_DEPTH: usize = 8;
@@ -51,13 +51,13 @@ pub(super) enum Content {
     /// A single value, as it was written.
     Text(String),
     List,
-    Mapping(Vec<Entry>),
+    Mapping(Vec<Pair>),
     /// A value with a tag that has no meaning here.
     Tagged,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct Pair {
     pub(super) key: Node,
     pub(super) value: Node,
 }
@@ -71,13 +71,13 @@ pub(super) struct Position {
 
 /// Why a text has no tree, and where.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct YamlFault {
     pub(super) position: Position,
-    pub(super) problem: Problem,
+    pub(super) problem: ConfigProblem,
 }
 
 /// Reads the tree of `text`. A text without content is [`Content::Empty`].
-pub(super) fn read(text: &str) -> Result<Node, Fault> {
+pub(super) fn read(text: &str) -> Result<Node, YamlFault> {
     serde_saphyr::from_str_with_options::<RawNode>(text, options())
         .map(|raw| raw.resolve(text))
         .map_err(|error| fault(&error))
@@ -155,7 +155,7 @@ impl RawNode {
             }
             RawContent::List => Content::List,
             RawContent::Mapping(entries) => {
-                let resolve = |(key, value): (Self, Self)| Entry {
+                let resolve = |(key, value): (Self, Self)| Pair {
                     key: key.resolve(text),
                     value: value.resolve(text),
                 };
@@ -243,33 +243,33 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 }
 
-fn fault(error: &Error) -> Fault {
+fn fault(error: &Error) -> YamlFault {
     // For an error inside a value that an alias repeats, this is the alias.
     let position = error.location().unwrap_or(Location::UNKNOWN).into();
     let mut cause = error;
     while let Error::AliasError { error, .. } = cause {
         cause = error;
     }
-    Fault {
+    YamlFault {
         position,
         problem: problem(cause),
     }
 }
 
-fn problem(error: &Error) -> Problem {
+fn problem(error: &Error) -> ConfigProblem {
     let words = match error {
         Error::Budget { breach, .. } => match breach {
-            BudgetBreach::Depth { .. } => return Problem::TooDeep(MAX_DEPTH),
-            _ => return Problem::TooMuch,
+            BudgetBreach::Depth { .. } => return ConfigProblem::TooDeep(MAX_DEPTH),
+            _ => return ConfigProblem::TooMuch,
         },
         Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
-        | Error::AliasReplayCounterOverflow { .. } => return Problem::TooMuch,
+        | Error::AliasReplayCounterOverflow { .. } => return ConfigProblem::TooMuch,
         // The parser looks past the brackets of a possible key before it hands out the first of
         // them, and has a limit of its own meanwhile.
         Error::ExternalMessage { source, .. } if is_recursion_limit(source) => {
-            return Problem::TooDeep(MAX_DEPTH);
+            return ConfigProblem::TooDeep(MAX_DEPTH);
         }
         Error::DuplicateMappingKey { key: Some(key), .. } => {
             format!("duplicate key {}", shortened(key))
@@ -284,7 +284,7 @@ fn problem(error: &Error) -> Problem {
         }
         other => shortened(&UserMessageFormatter.format_message(other)),
     };
-    Problem::BadYaml(words)
+    ConfigProblem::BadYaml(words)
 }
 
 fn is_recursion_limit(source: &ExternalMessageSource) -> bool {
@@ -310,7 +310,7 @@ mod tests {
         read(text).unwrap()
     }
 
-    fn entries(node: &Node) -> &[Entry] {
+    fn entries(node: &Node) -> &[Pair] {
         match &node.content {
             Content::Mapping(entries) => entries,
             other => panic!("{other:?}"),
@@ -319,13 +319,13 @@ mod tests {
 
     /// The line, the column and the words.
     fn refusal(text: &str) -> (usize, usize, String) {
-        let Fault { position, problem } = read(text).unwrap_err();
+        let YamlFault { position, problem } = read(text).unwrap_err();
         (position.line, position.column, problem.to_string())
     }
 
     #[track_caller]
     fn assert_too_deep(text: &str, line: usize, column: usize) {
-        let words = Problem::TooDeep(MAX_DEPTH).to_string();
+        let words = ConfigProblem::TooDeep(MAX_DEPTH).to_string();
         let start: String = text.chars().take(40).collect();
         assert_eq!(refusal(text), (line, column, words), "{start}");
     }
@@ -393,7 +393,7 @@ mod tests {
         for width in [10, 100] {
             let (line, _, words) = refusal(&mappings(MAX_DEPTH - 1, width));
             assert!((2..=MAX_DEPTH).contains(&line), "{line}");
-            assert_eq!(words, Problem::TooMuch.to_string());
+            assert_eq!(words, ConfigProblem::TooMuch.to_string());
         }
     }
 
@@ -403,11 +403,11 @@ mod tests {
             |count: usize| (0..count).fold(String::new(), |text, i| text + &format!("k{i}:\n"));
         root(&keys(1000));
         let (_, _, words) = refusal(&keys(6000));
-        assert_eq!(words, Problem::TooMuch.to_string());
+        assert_eq!(words, ConfigProblem::TooMuch.to_string());
         let (_, _, words) = refusal(&"- x\n".repeat(16_000));
-        assert_eq!(words, Problem::TooMuch.to_string());
+        assert_eq!(words, ConfigProblem::TooMuch.to_string());
         let (_, _, words) = refusal(&format!("a: &x y\nb: [{}]\n", "*x, ".repeat(10_000)));
-        assert_eq!(words, Problem::TooMuch.to_string());
+        assert_eq!(words, ConfigProblem::TooMuch.to_string());
     }
 
     #[test]
