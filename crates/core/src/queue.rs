@@ -130,6 +130,9 @@ pub fn rank(arrived: Duration, priority: Priority, ticket: Ticket) -> Rank {
 }
 
 impl Rank {
+    /// Before that of every ticket.
+    pub const FIRST: Self = Self(i128::MIN, 0);
+
     /// The arrival time in nanoseconds, minus what the priority is worth.
     pub fn order(self) -> i128 {
         self.0

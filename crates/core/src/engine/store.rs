@@ -18,7 +18,7 @@ use crate::store::{
 use crate::verdict::Verdict;
 
 use super::{
-    LeasePart, Look, Refused, Step, acquire, ask, fence, force, force_one, inspect, reap, release,
+    LeaseQuery, Look, Refused, Step, acquire, ask, fence, force, force_one, inspect, reap, release,
     release_paths, renew, some_leases, withdraw,
 };
 
@@ -372,11 +372,11 @@ impl<S: EngineStore> Store for S {
     fn some_leases(
         &self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
         by: Instant,
     ) -> Result<Vec<(Lease, Verdict)>, StoreError> {
         self.admit(key)?;
-        Ok(self.look(key, by, |look| some_leases(look, key, part))?.0)
+        Ok(self.look(key, by, |look| some_leases(look, key, query))?.0)
     }
 
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
