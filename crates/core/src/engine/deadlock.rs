@@ -71,9 +71,8 @@ fn waits_of<S: Step>(step: &mut S, held: &Grant) -> Result<Vec<Wanted>, S::Error
         let standing = standing(step, &view.leases);
         let queue: Vec<&Waiter> = view.queue.iter().collect();
         for waiter in &view.queue {
-            let waits_here = (waiter.holder.id == held.holder
-                || waiter.within.contains(&held.token))
-                && waiter.presence == Presence::Here;
+            let waits_here =
+                waiter.is_of(&held.holder, held.token) && waiter.presence == Presence::Here;
             // A waiter that has exited waits for nothing.
             if !waits_here || !is_alive(step, &waiter.holder) {
                 continue;

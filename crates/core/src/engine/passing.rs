@@ -175,8 +175,3 @@ impl<'a> Blocked<'a> {
         changed
     }
 }
-
-/// Whether a waiter is the holder of a lease, or runs under it.
-pub(super) fn is_of(waiter: &Waiter, lease: &Lease) -> bool {
-    waiter.holder.id == lease.holder.id || waiter.within.contains(&lease.token)
-}

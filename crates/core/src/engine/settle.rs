@@ -31,7 +31,6 @@ use crate::verdict::Liveness;
 use super::acquire::KeyDecision;
 use super::cursor::{Cursor, FIRST};
 use super::look::{is_here, standing};
-use super::passing::is_of;
 use super::path_waits::WaitsForPaths;
 use super::view::neighbours;
 use super::{Ended, LeaseQuery, Look, Step, Then, TicketFilter, TicketQuery, Written};
@@ -249,7 +248,8 @@ fn settle_refused<S: Step>(step: &mut S, refused: &[KeyDecision]) -> Result<(), 
             break;
         }
         for waiter in step.tickets(&one.claim.key)? {
-            if leases.iter().any(|lease| is_of(&waiter, lease)) {
+            let is_of = |lease: &&Lease| waiter.is_of(&lease.holder.id, lease.token);
+            if leases.iter().any(is_of) {
                 step.wake(&waiter.holder);
             }
         }

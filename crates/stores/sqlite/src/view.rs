@@ -45,6 +45,19 @@ pub(crate) struct KeyLeases {
     pub(crate) overruled: Option<(Lease, Evidence)>,
 }
 
+/// Selects the tickets for a key in one direction, with the rank that they begin at as two values.
+fn along(range: TicketRange, select: &str, and: &str) -> (String, i64, i64) {
+    let (rank, compared, order) = match range {
+        TicketRange::After(rank) => (rank, '>', "rank, ticket"),
+        TicketRange::Before(rank) => (rank, '<', "rank DESC, ticket DESC"),
+    };
+    let (rank, ticket) = rows::rank(rank);
+    let select = format!(
+        "{select}WHERE key = ?1 AND (rank, ticket) {compared} (?2, ?3) {and} ORDER BY {order}"
+    );
+    (select, rank, ticket)
+}
+
 impl Look for ReadTransaction<'_> {
     type Error = rusqlite::Error;
 
@@ -150,23 +163,9 @@ impl Look for ReadTransaction<'_> {
         };
         let found = match query.filter {
             TicketFilter::All => {
-                let (select, rank) = match query.range {
-                    TicketRange::After(rank) => (
-                        select_ticket!(
-                            "WHERE key = ?1 AND (rank, ticket) > (?2, ?3) ORDER BY rank, ticket"
-                        ),
-                        rank,
-                    ),
-                    TicketRange::Before(rank) => (
-                        select_ticket!(
-                            "WHERE key = ?1 AND (rank, ticket) < (?2, ?3)
-                             ORDER BY rank DESC, ticket DESC"
-                        ),
-                        rank,
-                    ),
-                };
-                let (order, ticket) = rows::rank(rank);
-                return self.select_tickets(key, select, &[&name, &order, &ticket], query.limit);
+                let (select, order, ticket) = along(query.range, select_ticket!(""), "");
+                let values: [&dyn ToSql; 3] = [&name, &order, &ticket];
+                return self.select_tickets(key, &select, &values, query.limit);
             }
             TicketFilter::Of(holder) => few(
                 select_ticket!("WHERE holder = ?2 AND key = ?1"),
@@ -349,21 +348,10 @@ impl ReadTransaction<'_> {
         left_out: Option<&Mode>,
         counts: impl Fn(&str) -> bool,
     ) -> rusqlite::Result<Vec<Waiter>> {
-        let (select, rank) = match query.range {
-            TicketRange::After(rank) => (
-                "SELECT ticket, mode FROM tickets WHERE key = ?1 AND (rank, ticket) > (?2, ?3) AND mode <> ?4
-                 ORDER BY rank, ticket",
-                rank,
-            ),
-            TicketRange::Before(rank) => (
-                "SELECT ticket, mode FROM tickets WHERE key = ?1 AND (rank, ticket) < (?2, ?3) AND mode <> ?4
-                 ORDER BY rank DESC, ticket DESC",
-                rank,
-            ),
-        };
-        let (order, ticket) = rows::rank(rank);
+        let select = "SELECT ticket, mode FROM tickets ";
+        let (select, order, ticket) = along(query.range, select, "AND mode <> ?4");
         let left_out = left_out.map_or_else(String::new, ToString::to_string);
-        let mut modes = self.db.prepare_cached(select)?;
+        let mut modes = self.db.prepare_cached(&select)?;
         let mut found = modes.query((key.as_str(), order, ticket, left_out))?;
         let mut tickets = Vec::new();
         while tickets.len() < query.limit
