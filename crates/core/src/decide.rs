@@ -47,22 +47,22 @@ use crate::verdict::{Evidence, Liveness, Verdict};
 pub struct View {
     /// Every lease that conflicts with the claim, and whether its holder is alive.
     pub leases: Vec<(Lease, Liveness)>,
-    /// The slots of leases in the claim's mode that are not in `leases`. They count as taken: there are others.
-    pub other_slots: Vec<u32>,
     /// The tickets, in order: all of them, or those that the claim depends on.
     pub queue: Vec<Waiter>,
-    /// How many tickets are not in `queue`.
-    pub left_out: LeftOut,
+    /// What was only counted.
+    pub unread: Unread,
 }
 
-/// How many tickets a [`View`] leaves out. If some that keep the claim from the key are ahead of it, then so are present
-/// waiters in the view's queue that do.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LeftOut {
-    /// Ahead of the claim.
+/// What a [`View`] counts without reading it. If waiters among these keep the claim from the key, then so do present waiters
+/// in the view's queue.
+#[derive(Debug, Clone, Default)]
+pub struct Unread {
+    /// How many waiters are ahead of the claim.
     pub ahead: usize,
-    /// Behind it.
+    /// How many are behind it.
     pub behind: usize,
+    /// The slots of leases in the claim's mode. They count as taken: there are other ones.
+    pub slots: Vec<u32>,
 }
 
 /// Which ticket a claim has.
@@ -188,8 +188,9 @@ pub fn acquire_once(now: &Moment, view: &View, claim: &Claim) -> Decision {
 /// The ticket of a claim, and how many waiters go first.
 pub fn position(now: &Moment, view: &View, claim: &Claim) -> (ClaimTicket, usize) {
     let ticket = ticket(now, view, claim);
-    let ahead = queue::ahead(&others(view, ticket), rank(now, view, claim, ticket));
-    (ticket, ahead + view.left_out.ahead)
+    // Its own ticket is not ahead of it: it has this rank, or is that of an absent waiter.
+    let ahead = queue::ahead(&view.queue, rank(now, view, claim, ticket));
+    (ticket, ahead + view.unread.ahead)
 }
 
 fn decide(
@@ -301,7 +302,7 @@ fn decide(
             _ => wait,
         };
     }
-    let slot = beside.take_slot(&claim.mode, &view.other_slots, &mut reason, &mut ended);
+    let slot = beside.take_slot(&claim.mode, &view.unread.slots, &mut reason, &mut ended);
     match own {
         // No other holder has a larger token, so it can keep its own.
         Some(lease) if lease.mode.is_exclusive() => Decision::Extend {
@@ -429,17 +430,18 @@ fn has_turn(
         .filter(|(_, verdict)| verdict.ended().is_none())
         .map(|(lease, _)| *lease)
         .collect();
-    let (alike, mut conflicting): (Vec<_>, Vec<_>) = others(view, ticket)
-        .into_iter()
-        .partition(|waiter| claimant.compatible_with(Claimant::waiting(waiter)));
-    conflicting.retain(|waiter| !waits_for(Claimant::waiting(waiter), claimant, &standing));
+    let is_ahead = |waiter: &&Waiter| waiter.presence == Presence::Here && waiter.rank() < rank;
+    let ahead = view.queue.iter().filter(is_ahead).map(Claimant::waiting);
+    let (alike, conflicting): (Vec<_>, Vec<_>) =
+        ahead.partition(|waiter| claimant.compatible_with(*waiter));
     let beside = standing
         .iter()
         .filter(|lease| compatible_with(lease, claimant));
-    let holders = beside.count() + view.other_slots.len();
+    let holders = beside.count() + view.unread.slots.len();
     // Waiters that can hold the key together with the claim take a place from it, if places are counted.
-    let first = queue::ahead(&alike, rank) + view.left_out.ahead;
-    queue::ahead(&conflicting, rank) == 0 && holders + first < claim.mode.room()
+    let first = alike.len() + view.unread.ahead;
+    let waits = |waiter: &Claimant<'_>| waits_for(*waiter, claimant, &standing);
+    conflicting.iter().all(waits) && holders + first < claim.mode.room()
 }
 
 /// Whether a waiter waits for paths that the claimant has already, so that it can't go before a claim for more.
@@ -531,14 +533,6 @@ pub fn since_ticket(now: &Moment, view: &View, ticket: ClaimTicket) -> Option<Du
     let is_it = |waiter: &&Waiter| waiter.ticket == ticket && waiter.epoch.same(&now.epoch);
     let waiter = view.queue.iter().find(is_it)?;
     Some(now.ticks.saturating_sub(waiter.arrived))
-}
-
-fn others(view: &View, ticket: ClaimTicket) -> Vec<Waiter> {
-    view.queue
-        .iter()
-        .filter(|waiter| Some(waiter.ticket) != ticket.ticket())
-        .cloned()
-        .collect()
 }
 
 /// Whether the claim comes from the holder of the lease, so that the lease is extended (and, if the claim

@@ -14,7 +14,8 @@
 //! | `settle` | [`settled`]: who is woken after a verb |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
 //! | `passing` | [`view_past_blocked`]: a claim passes the waiters that wait for the claimant |
-//! | `window` | [`view_of`]: the part of a long queue that a claim depends on |
+//! | `view` | [`view_of`]: the leases and the tickets that a claim depends on |
+//! | `query`, `cursor` | [`TicketQuery`], [`LeaseQuery`]: some tickets or leases of a key, and how a verb reads on |
 //! | `path_waits` | which waiters for paths can proceed |
 //! | `deadlock` | [`cycle_of`]: the cycle that a wait would close |
 //! | [`Step::follow`] | the hook: what follows the leases of a store, as its tasks do |
@@ -39,15 +40,17 @@
 
 mod acquire;
 mod ask;
+mod cursor;
 mod deadlock;
 mod lease;
 mod look;
 mod passing;
 mod path_waits;
+mod query;
 mod settle;
 mod store;
 mod tickets;
-mod window;
+mod view;
 
 pub use acquire::{KeyDecision, Refused, acquire, grant, refuse};
 pub use ask::ask;
@@ -55,10 +58,11 @@ pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, force_one, reap, release, release_paths, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, some_leases, view};
 pub use passing::view_past_blocked;
+pub use query::{LeaseQuery, TicketFilter, TicketQuery, TicketRange};
 pub use settle::{Settling, settled, wake_next};
 pub use store::{EngineStore, Sweep};
 pub use tickets::{drop_ticket, take_ticket, withdraw, withdraw_in};
-pub use window::view_of;
+pub use view::view_of;
 
 use std::time::Duration;
 
@@ -69,7 +73,6 @@ use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
 use crate::mode::Mode;
-use crate::places::Places;
 use crate::queue::{Presence, Rank, Ticket, Waiter};
 use crate::store::Reason;
 use crate::time::{Deadline, Moment};
@@ -90,9 +93,9 @@ pub trait Look {
     fn some_leases(
         &mut self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
     ) -> Result<Vec<(Lease, Liveness)>, Self::Error> {
-        Ok(part.of(self.leases(key)?))
+        Ok(query.select(self.leases(key)?))
     }
 
     /// The token and the slot of every lease of this key. A store that can tell without a probe does.
@@ -105,15 +108,19 @@ pub trait Look {
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Self::Error>;
 
     /// Some of the tickets for this key, in order. A store that can read these without the others does.
-    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, Self::Error> {
-        Ok(part.of(self.tickets(key)?))
+    fn some_tickets(
+        &mut self,
+        key: &Key,
+        query: TicketQuery<'_>,
+    ) -> Result<Vec<Waiter>, Self::Error> {
+        Ok(query.select(self.tickets(key)?))
     }
 
-    /// What each waiter for this key waits for, in order. A store that can tell without the rest of the tickets does.
-    fn waiting(&mut self, key: &Key) -> Result<Vec<Waiting>, Self::Error> {
+    /// What each ticket for this key is for, in order. A store that can tell without the rest of the tickets does.
+    fn summaries(&mut self, key: &Key) -> Result<Vec<TicketSummary>, Self::Error> {
         let mut tickets = self.tickets(key)?;
         tickets.sort_by_key(Waiter::rank);
-        Ok(tickets.into_iter().map(Waiting::from).collect())
+        Ok(tickets.into_iter().map(TicketSummary::from).collect())
     }
 
     /// How many tickets are read at once. A longer queue is read in parts.
@@ -160,62 +167,11 @@ pub trait Look {
     }
 }
 
-/// Some of the leases of a key.
-#[derive(Debug, Clone, Copy)]
-pub enum LeasePart<'a> {
-    /// The one with this token.
-    Token(Token),
-    /// Those of this holder.
-    Of(&'a HolderId),
-    /// Those whose paths are at these places.
-    Near(&'a Places),
-    /// At most this many, the oldest.
-    First(usize),
-    /// What a claim in a mode for several holders has to know of: those in other modes, those of the claimant's name, and
-    /// at most this many others, those that expire first.
-    Beside(&'a Claim, usize),
-    /// At most this many, those that expire first.
-    FirstToExpire(usize),
-}
-
-impl LeasePart<'_> {
-    /// These of all the leases of a key.
-    pub fn of<T>(self, mut leases: Vec<(Lease, T)>) -> Vec<(Lease, T)> {
-        leases.sort_by_key(|(lease, _)| lease.token);
-        match self {
-            Self::Token(token) => leases.retain(|(lease, _)| lease.token == token),
-            Self::Of(holder) => leases.retain(|(lease, _)| lease.holder.id == *holder),
-            Self::Near(places) => leases.retain(|(lease, _)| places.meet(&lease.mode)),
-            Self::First(limit) => leases.truncate(limit),
-            Self::Beside(claim, limit) => {
-                let first = first_to_expire(&leases, limit);
-                leases.retain(|(lease, _)| {
-                    let own = lease.holder.id == claim.holder.id;
-                    own || lease.mode != claim.mode || first.contains(&lease.token)
-                });
-            }
-            Self::FirstToExpire(limit) => {
-                let first = first_to_expire(&leases, limit);
-                leases.retain(|(lease, _)| first.contains(&lease.token));
-            }
-        }
-        leases
-    }
-}
-
-/// The tokens of at most so many leases that expire before the others.
-fn first_to_expire<T>(leases: &[(Lease, T)], limit: usize) -> Vec<Token> {
-    let end = |lease: &Lease| lease.expires.as_ref().map(|end| end.wall);
-    let mut first: Vec<&Lease> = leases.iter().map(|(lease, _)| lease).collect();
-    first.sort_by_key(|lease| (end(lease).is_none(), end(lease), lease.token));
-    first.iter().take(limit).map(|lease| lease.token).collect()
-}
-
 /// What a ticket is for.
 #[derive(Debug, Clone)]
-pub struct Waiting {
-    /// The ticket.
-    pub ticket: Ticket,
+pub struct TicketSummary {
+    /// Its rank, with its number.
+    pub rank: Rank,
     /// The waiter's name.
     pub holder: HolderId,
     /// Whether the name was chosen.
@@ -226,7 +182,7 @@ pub struct Waiting {
     pub presence: Presence,
 }
 
-impl Waiting {
+impl TicketSummary {
     pub(super) fn claimant(&self) -> Claimant<'_> {
         Claimant {
             mode: &self.mode,
@@ -236,10 +192,10 @@ impl Waiting {
     }
 }
 
-impl From<Waiter> for Waiting {
+impl From<Waiter> for TicketSummary {
     fn from(waiter: Waiter) -> Self {
         Self {
-            ticket: waiter.ticket,
+            rank: waiter.rank(),
             holder: waiter.holder.id,
             named: waiter.named,
             mode: waiter.mode,
@@ -248,66 +204,9 @@ impl From<Waiter> for Waiting {
     }
 }
 
-/// A part of a queue.
-#[derive(Debug, Clone, Copy)]
-pub enum Part<'a> {
-    /// At most this many, from the front.
-    First(usize),
-    /// At most this many, directly before this rank.
-    Before(Rank, usize),
-    /// At most this many, directly after this rank.
-    After(Rank, usize),
-    /// Those of this holder.
-    Of(&'a HolderId),
-    /// This ticket.
-    Ticket(Ticket),
-    /// The ticket with the largest number.
-    Newest,
-    /// At most this many that can't hold the key together with this mode, from the front.
-    FirstAgainst(&'a Mode, usize),
-    /// At most this many that can't hold the key together with this mode, directly before this rank.
-    AgainstBefore(&'a Mode, Rank, usize),
-    /// Those whose mode contradicts this one.
-    Contradicting(&'a Mode),
-}
-
-impl Part<'_> {
-    /// This part of a whole queue.
-    pub fn of(self, mut tickets: Vec<Waiter>) -> Vec<Waiter> {
-        tickets.sort_by_key(Waiter::rank);
-        match self {
-            Self::First(limit) => tickets.truncate(limit),
-            Self::Before(rank, limit) => {
-                tickets.retain(|waiter| waiter.rank() < rank);
-                tickets.drain(..tickets.len().saturating_sub(limit));
-            }
-            Self::After(rank, limit) => {
-                tickets.retain(|waiter| waiter.rank() > rank);
-                tickets.truncate(limit);
-            }
-            Self::Of(holder) => tickets.retain(|waiter| waiter.holder.id == *holder),
-            Self::Ticket(ticket) => tickets.retain(|waiter| waiter.ticket == ticket),
-            Self::Newest => {
-                let newest = tickets.iter().map(|waiter| waiter.ticket).max();
-                tickets.retain(|waiter| Some(waiter.ticket) == newest);
-            }
-            Self::FirstAgainst(mode, limit) => {
-                tickets.retain(|waiter| !waiter.mode.admits(mode));
-                tickets.truncate(limit);
-            }
-            Self::AgainstBefore(mode, rank, limit) => {
-                tickets.retain(|waiter| waiter.rank() < rank && !waiter.mode.admits(mode));
-                tickets.drain(..tickets.len().saturating_sub(limit));
-            }
-            Self::Contradicting(mode) => tickets.retain(|waiter| waiter.mode.contradicts(mode)),
-        }
-        tickets
-    }
-}
-
 /// How a lease is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
+pub enum Written {
     /// It is granted.
     Granted {
         /// The reason.
@@ -343,7 +242,7 @@ pub enum Then {
 #[derive(Debug, Clone, Copy)]
 pub enum KeyChange<'a> {
     /// A lease was written.
-    Put(&'a Lease, Put),
+    Written(&'a Lease, Written),
     /// A lease ended.
     Ended(&'a Lease, &'a Ended, Then),
     /// A waiter for this key left its queue or gave up its turn.
@@ -365,12 +264,12 @@ pub trait Step: Look {
 
     /// Writes a lease, in the place of the one with the same key and token if there is one, and
     /// records the event.
-    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error>;
+    fn write_lease(&mut self, lease: &Lease, how: Written) -> Result<(), Self::Error>;
 
     /// Writes a lease, and what follows from it.
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error> {
-        self.write_lease(lease, put)?;
-        self.follow(KeyChange::Put(lease, put))
+    fn put_lease(&mut self, lease: &Lease, how: Written) -> Result<(), Self::Error> {
+        self.write_lease(lease, how)?;
+        self.follow(KeyChange::Written(lease, how))
     }
 
     /// How many leases one step can end. A verb that ends more of a key takes several steps.

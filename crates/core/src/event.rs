@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::de::IntoDeserializer;
+use serde::de::value::{self, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 use crate::holder::HolderId;
@@ -54,18 +56,8 @@ impl EventKind {
 
     /// The kind with this word.
     pub fn from_word(word: &str) -> Option<Self> {
-        [
-            Self::Granted,
-            Self::Renewed,
-            Self::Released,
-            Self::Expired,
-            Self::Dead,
-            Self::Forced,
-            Self::Deleted,
-            Self::Asked,
-        ]
-        .into_iter()
-        .find(|kind| kind.word() == word)
+        let word: StrDeserializer<'_, value::Error> = word.into_deserializer();
+        Self::deserialize(word).ok()
     }
 
     /// The kind that records an end with this evidence.

@@ -42,7 +42,7 @@ use std::sync::OnceLock;
 
 pub(crate) use self::budget::Budget;
 use self::budget::spend;
-use self::parse::{Name, Token, alternatives, names_files, written};
+use self::parse::{Name, Piece, alternatives, names_files, written};
 use self::set::Set;
 
 /// The longest pattern, in bytes.
@@ -130,7 +130,7 @@ pub struct PathPattern {
     /// Whether the path is that of a file. Only if `is_path`.
     is_file: bool,
     /// The automaton, once it is needed.
-    steps: OnceLock<Vec<Step>>,
+    steps: OnceLock<Vec<Instruction>>,
 }
 
 impl PartialEq for PathPattern {
@@ -200,14 +200,14 @@ impl PathPattern {
         }
     }
 
-    fn steps(&self) -> &[Step] {
+    fn steps(&self) -> &[Instruction] {
         self.steps.get_or_init(|| {
             let compiled = alternatives(&self.text).and_then(|all| compile(&all));
             compiled.unwrap_or_else(|_| {
-                let literal = self.prefix.chars().map(|c| Step::One(Set::one(c)));
-                let mut anything: Vec<Step> = literal.collect();
+                let literal = self.prefix.chars().map(|c| Instruction::One(Set::one(c)));
+                let mut anything: Vec<Instruction> = literal.collect();
                 many(&mut anything, Set::any());
-                anything.push(Step::Accept);
+                anything.push(Instruction::Accept);
                 anything
             })
         })
@@ -290,14 +290,14 @@ impl PathPattern {
         if !path.starts_with(&self.prefix) {
             return false;
         }
-        let mut places = Places::new(self.steps());
+        let mut places = Reach::new(self.steps());
         let mut now = places.reachable([0]);
         for c in path.chars() {
             if !spend(now.len() + 1) {
                 return true;
             }
             let next = now.iter().filter_map(|at| match self.steps().get(*at) {
-                Some(Step::One(set)) if set.contains(c) => Some(at + 1),
+                Some(Instruction::One(set)) if set.contains(c) => Some(at + 1),
                 _ => None,
             });
             now = places.reachable(next);
@@ -306,7 +306,7 @@ impl PathPattern {
             }
         }
         now.iter()
-            .any(|at| matches!(self.steps().get(*at), Some(Step::Accept)))
+            .any(|at| matches!(self.steps().get(*at), Some(Instruction::Accept)))
     }
 
     /// A short path that both patterns cover; `None` if there is none.
@@ -334,20 +334,20 @@ impl PathPattern {
             }
             let (one, two) = (ours.get(pair.one)?, theirs.get(pair.two)?);
             match (one, two) {
-                (Step::Either(a, b), _) => {
+                (Instruction::Either(a, b), _) => {
                     for one in [*a, *b] {
                         walk.visit(Pair { one, ..pair }, Some((index, None)));
                     }
                 }
-                (_, Step::Either(a, b)) => {
+                (_, Instruction::Either(a, b)) => {
                     for two in [*a, *b] {
                         walk.visit(Pair { two, ..pair }, Some((index, None)));
                     }
                 }
-                (Step::Accept, Step::Accept) if pair.form == Form::InName => {
+                (Instruction::Accept, Instruction::Accept) if pair.form == Form::InName => {
                     return Some(walk.path_to(index));
                 }
-                (Step::One(a), Step::One(b)) => {
+                (Instruction::One(a), Instruction::One(b)) => {
                     let both = a.and(b);
                     for (c, form) in pair.form.next(&both) {
                         let next = Pair {
@@ -386,7 +386,7 @@ fn is_within(path: &str, folder: &str) -> bool {
 
 /// One step of an automaton.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum Instruction {
     /// One of these characters, then the next step.
     One(Set),
     /// No character, then either of these steps.
@@ -396,15 +396,15 @@ enum Step {
 }
 
 /// The places of an automaton that can be reached without a character.
-struct Places<'a> {
-    steps: &'a [Step],
+struct Reach<'a> {
+    steps: &'a [Instruction],
     /// The round in which each place was last reached.
     seen: Vec<u32>,
     round: u32,
 }
 
-impl<'a> Places<'a> {
-    fn new(steps: &'a [Step]) -> Self {
+impl<'a> Reach<'a> {
+    fn new(steps: &'a [Instruction]) -> Self {
         Self {
             steps,
             seen: vec![0; steps.len()],
@@ -422,7 +422,7 @@ impl<'a> Places<'a> {
                 _ => continue,
             }
             match self.steps.get(at) {
-                Some(Step::Either(one, other)) => stack.extend([*one, *other]),
+                Some(Instruction::Either(one, other)) => stack.extend([*one, *other]),
                 Some(_) => places.push(at),
                 None => {}
             }
@@ -521,20 +521,20 @@ impl Walk {
 }
 
 /// An automaton that accepts what any of the alternatives matches, and everything below.
-fn compile(alternatives: &[Vec<Name>]) -> Result<Vec<Step>, BadPattern> {
+fn compile(alternatives: &[Vec<Name>]) -> Result<Vec<Instruction>, BadPattern> {
     let mut steps = Vec::new();
     for (index, names) in alternatives.iter().enumerate() {
         // To the next alternative; it is filled in when that begins.
         let fork = steps.len();
         let is_last = index + 1 == alternatives.len();
         if !is_last {
-            steps.push(Step::Either(fork + 1, 0));
+            steps.push(Instruction::Either(fork + 1, 0));
         }
         path(&mut steps, names);
         if !is_last {
             let next = steps.len();
             if let Some(step) = steps.get_mut(fork) {
-                *step = Step::Either(fork + 1, next);
+                *step = Instruction::Either(fork + 1, next);
             }
         }
         if steps.len() > MAX_STEPS {
@@ -544,35 +544,35 @@ fn compile(alternatives: &[Vec<Name>]) -> Result<Vec<Step>, BadPattern> {
     Ok(steps)
 }
 
-fn path(steps: &mut Vec<Step>, names: &[Name]) {
+fn path(steps: &mut Vec<Instruction>, names: &[Name]) {
     let mut needs_slash = false;
     for (index, name) in names.iter().enumerate() {
         let is_last = index + 1 == names.len();
         if needs_slash {
-            steps.push(Step::One(Set::one('/')));
+            steps.push(Instruction::One(Set::one('/')));
         }
         needs_slash = true;
         match name {
             Name::Folders if is_last => {
-                steps.push(Step::One(Set::any()));
+                steps.push(Instruction::One(Set::any()));
                 many(steps, Set::any());
             }
             Name::Folders => {
                 // Some folders and a slash, or nothing.
                 let fork = steps.len();
-                steps.push(Step::Either(fork + 1, fork + 4 + 1));
+                steps.push(Instruction::Either(fork + 1, fork + 4 + 1));
                 many(steps, Set::any());
-                steps.push(Step::One(Set::one('/')));
+                steps.push(Instruction::One(Set::one('/')));
                 needs_slash = false;
             }
             Name::Parts(parts) => {
                 for part in parts {
                     match part {
-                        Token::Literal(c) => steps.push(Step::One(Set::one(*c))),
-                        Token::Question => steps.push(Step::One(Set::in_name())),
-                        Token::Set { set, .. } => steps.push(Step::One(set.clone())),
-                        Token::Star => many(steps, Set::in_name()),
-                        Token::Slash | Token::Open | Token::Comma | Token::Close => {}
+                        Piece::Literal(c) => steps.push(Instruction::One(Set::one(*c))),
+                        Piece::Question => steps.push(Instruction::One(Set::in_name())),
+                        Piece::Set { set, .. } => steps.push(Instruction::One(set.clone())),
+                        Piece::Star => many(steps, Set::in_name()),
+                        Piece::Slash | Piece::Open | Piece::Comma | Piece::Close => {}
                     }
                 }
             }
@@ -581,21 +581,21 @@ fn path(steps: &mut Vec<Step>, names: &[Name]) {
     if let Some(Name::Parts(parts)) = names.last()
         && names_files(parts)
     {
-        steps.push(Step::Accept);
+        steps.push(Instruction::Accept);
         return;
     }
     // What is below.
     let end = steps.len();
-    steps.push(Step::Either(end + 1, end + 5));
-    steps.push(Step::One(Set::one('/')));
+    steps.push(Instruction::Either(end + 1, end + 5));
+    steps.push(Instruction::One(Set::one('/')));
     many(steps, Set::any());
-    steps.push(Step::Accept);
+    steps.push(Instruction::Accept);
 }
 
 /// Any number of these characters: three steps.
-fn many(steps: &mut Vec<Step>, set: Set) {
+fn many(steps: &mut Vec<Instruction>, set: Set) {
     let begin = steps.len();
-    steps.push(Step::Either(begin + 1, begin + 3));
-    steps.push(Step::One(set));
-    steps.push(Step::Either(begin, begin));
+    steps.push(Instruction::Either(begin + 1, begin + 3));
+    steps.push(Instruction::One(set));
+    steps.push(Instruction::Either(begin, begin));
 }

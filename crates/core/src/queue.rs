@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Priority;
-use crate::holder::Holder;
+use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::Token;
 use crate::mode::Mode;
@@ -130,6 +130,9 @@ pub fn rank(arrived: Duration, priority: Priority, ticket: Ticket) -> Rank {
 }
 
 impl Rank {
+    /// Before that of every ticket.
+    pub const FIRST: Self = Self(i128::MIN, 0);
+
     /// The arrival time in nanoseconds, minus what the priority is worth.
     pub fn order(self) -> i128 {
         self.0
@@ -145,6 +148,11 @@ impl Waiter {
     /// Its rank.
     pub fn rank(&self) -> Rank {
         rank(self.arrived, self.priority, self.ticket)
+    }
+
+    /// Whether the holder of this grant waits here: by its name, or in a command that runs under the grant.
+    pub fn is_of(&self, holder: &HolderId, token: Token) -> bool {
+        self.holder.id == *holder || self.within.contains(&token)
     }
 
     /// Whether it asked recently enough to be given a turn. Silence does not prove that it exited.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
 use crate::cycle::Cycle;
-use crate::engine::LeasePart;
+use crate::engine::LeaseQuery;
 use crate::error::{ErrorKind, StoreError};
 use crate::event::{Event, EventKind};
 use crate::holder::{Binding, Holder, HolderId};
@@ -584,10 +584,10 @@ pub trait Store: Records {
     fn some_leases(
         &self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
         by: Instant,
     ) -> Result<Vec<(Lease, Verdict)>, StoreError> {
-        Ok(part.of(self.inspect(key, by)?.leases))
+        Ok(query.select(self.inspect(key, by)?.leases))
     }
 
     /// Every key that is held or waited for, or whose records can't be understood, by name.

@@ -3,7 +3,7 @@
 //! A store's step passes what [`Step::follow`](tenure_core::engine::Step::follow) is told to [`follow`], so every verb does
 //! it, also those that know nothing of tasks.
 
-use tenure_core::engine::{Ended, KeyChange, Put, Then};
+use tenure_core::engine::{Ended, KeyChange, Written, Then};
 use tenure_core::event::EventKind;
 use tenure_core::holder::HolderId;
 use tenure_core::key::{Key, KeyKind};
@@ -17,9 +17,9 @@ use super::{ANY, TaskStep};
 /// the runners that look for any task if a task or a section may be free.
 pub fn follow<S: TaskStep>(step: &mut S, change: KeyChange<'_>) -> Result<(), S::Error> {
     match change {
-        KeyChange::Put(lease, put) => match (put, task_of(&lease.key)) {
-            (Put::Granted { .. }, Some(id)) => step.set_granted(id, lease),
-            (Put::Renewed, Some(id)) => renew_section(step, id, lease),
+        KeyChange::Written(lease, put) => match (put, task_of(&lease.key)) {
+            (Written::Granted { .. }, Some(id)) => step.set_granted(id, lease),
+            (Written::Renewed, Some(id)) => renew_section(step, id, lease),
             _ => Ok(()),
         },
         KeyChange::Ended(lease, how, then) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_core::claim::Claim;
 use tenure_core::decide::{self, View};
-use tenure_core::engine::{self, Put};
+use tenure_core::engine::{self, Written};
 use tenure_core::holder::{Binding, Holder, HolderId};
 use tenure_core::key::Key;
 use tenure_core::lease::{Lease, Token};
@@ -83,7 +83,7 @@ fn extend<S: TaskStep>(
         ttl,
         ..lease.clone()
     };
-    step.put_lease(&extended, Put::Extended)?;
+    step.put_lease(&extended, Written::Extended)?;
     Ok(extended)
 }
 

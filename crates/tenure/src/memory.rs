@@ -11,7 +11,7 @@ use std::slice;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{Ended, EngineStore, Look, Put, Step, Then};
+use tenure_core::engine::{Ended, EngineStore, Look, Written, Step, Then};
 use tenure_core::{
     Binding, Capabilities, Clock, Event, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
     Lease, Liveness, Moment, Records, Revision, SessionId, Snapshot, Store, StoreError, Ticket,
@@ -216,10 +216,10 @@ impl Step for MemoryStep<'_> {
         Ok(Token(self.state.newest_token))
     }
 
-    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Infallible> {
+    fn write_lease(&mut self, lease: &Lease, put: Written) -> Result<(), Infallible> {
         self.record(match put {
-            Put::Granted { reason, waited } => Event::granted(lease, reason, waited, self.now.wall),
-            Put::Extended | Put::Renewed => Event::of(lease, EventKind::Renewed, self.now.wall),
+            Written::Granted { reason, waited } => Event::granted(lease, reason, waited, self.now.wall),
+            Written::Extended | Written::Renewed => Event::of(lease, EventKind::Renewed, self.now.wall),
         });
         let leases = &mut self.entry(&lease.key).0;
         leases.retain(|other| other.token != lease.token);

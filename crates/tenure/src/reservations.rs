@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use tenure_core::engine::LeasePart;
+use tenure_core::engine::LeaseQuery;
 use tenure_core::{HolderId, Key, Lease, Moment, PathSet, Places, StoreError, Verdict, Waiter};
 
 use crate::acquire::call_deadline;
@@ -49,18 +49,18 @@ impl Tenure {
         for target in targets {
             target.add_to(&mut places);
         }
-        self.some_reservations(LeasePart::Near(&places))
+        self.some_reservations(LeaseQuery::Near(&places))
     }
 
     /// The reservations of a holder, without those of others and the waiters. Nothing is written.
     pub fn reservations_by(&self, holder: &HolderId) -> Result<Reservations, StoreError> {
-        self.some_reservations(LeasePart::Of(holder))
+        self.some_reservations(LeaseQuery::Of(holder))
     }
 
-    fn some_reservations(&self, part: LeasePart<'_>) -> Result<Reservations, StoreError> {
+    fn some_reservations(&self, query: LeaseQuery<'_>) -> Result<Reservations, StoreError> {
         let leases = self
             .store
-            .some_leases(&Key::paths(), part, call_deadline())?;
+            .some_leases(&Key::paths(), query, call_deadline())?;
         Ok(Reservations::new(self.clock.now(), leases, Vec::new()))
     }
 

@@ -25,7 +25,7 @@ use super::look::busy;
 use super::passing::view_past_blocked;
 use super::settle::{Settling, settled};
 use super::tickets::{drop_ticket, take_ticket_with, withdraw_in, withdraw_ticket};
-use super::{Ended, LeasePart, Put, Step, Then};
+use super::{Ended, LeaseQuery, Step, Then, Written};
 
 /// Why a claim is an error, and not only refused for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +133,7 @@ fn end_expired_beside<S: Step>(
     }
     let limit = EXPIRED_THAT_STAY + EXPIRED_THAT_END;
     let mut over = Vec::new();
-    for (lease, liveness) in step.some_leases(&claim.key, LeasePart::FirstToExpire(limit))? {
+    for (lease, liveness) in step.some_leases(&claim.key, LeaseQuery::Expiring(limit, None))? {
         if lease.key == claim.key && lease.has_expired(step.now()) {
             over.extend(ended(step.now(), &lease, &liveness).map(|proof| (lease, proof)));
         }
@@ -152,7 +152,7 @@ pub fn grant<S: Step>(
     decision: &Decision,
     waited: Option<Duration>,
 ) -> Result<Option<Granted>, S::Error> {
-    let (lease, put, reason) = match decision {
+    let (lease, how, reason) = match decision {
         Decision::Grant {
             reason,
             ended,
@@ -181,7 +181,7 @@ pub fn grant<S: Step>(
                 ttl: claim.ttl,
             };
             let reason = *reason;
-            (lease, Put::Granted { reason, waited }, reason)
+            (lease, Written::Granted { reason, waited }, reason)
         }
         Decision::Extend { lease, ticket } => {
             drop_ticket(step.inner, &claim.key, *ticket)?;
@@ -192,13 +192,13 @@ pub fn grant<S: Step>(
                 ttl: claim.ttl,
                 ..(**lease).clone()
             };
-            (extended, Put::Extended, Reason::AlreadyOwned)
+            (extended, Written::Extended, Reason::AlreadyOwned)
         }
         Decision::Wait { .. } | Decision::WaitForSelf { .. } | Decision::OtherMode { .. } => {
             return Ok(None);
         }
     };
-    step.put_lease(&lease, put)?;
+    step.put_lease(&lease, how)?;
     if claim.named {
         step.note_granted_to(&claim.holder.id);
     }
@@ -284,7 +284,7 @@ fn take_tickets<S: Step>(
         let (taken, rank) = take_ticket_with(step, &one.claim, &one.view, kept, arrived, &with)?;
         let position = QueuePosition {
             ticket: taken,
-            ahead: queue::ahead(&one.view.queue, rank) + one.view.left_out.ahead,
+            ahead: queue::ahead(&one.view.queue, rank) + one.view.unread.ahead,
             resumed: matches!(kept, ClaimTicket::Resumed(_)),
         };
         places.push((position, rank));

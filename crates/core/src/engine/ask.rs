@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::lease::{Lease, Token};
 
 use super::Step;
-use super::look::{leases, standing};
+use super::look::standing;
 
 /// Records that the holders of a key are asked to release it: all of them but the one that asks, or only those of these
 /// leases. Their processes are woken. Returns the leases, or `None` if the store keeps no such records.
@@ -17,8 +17,8 @@ pub fn ask<S: Step>(
     asker: &HolderId,
     note: Option<&str>,
 ) -> Result<Option<Vec<Lease>>, S::Error> {
-    let view = leases(step, key)?;
-    let asked: Vec<Lease> = standing(step, &view.leases)
+    let leases = step.leases(key)?;
+    let asked: Vec<Lease> = standing(step, &leases)
         .into_iter()
         .filter(|lease| lease.holder.id != *asker)
         .filter(|lease| only.is_none_or(|only| only.contains(&lease.token)))

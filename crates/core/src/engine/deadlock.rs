@@ -12,9 +12,8 @@ use crate::mode::Mode;
 use crate::queue::{Presence, Waiter};
 use crate::waits::Wanted;
 
-use super::look::{is_alive, is_here, standing, view as view_of};
-use super::passing::whole_view;
-use super::{Part, Step};
+use super::look::{is_alive, is_here, resolve_presence, standing, view as view_of};
+use super::{Step, TicketFilter, TicketQuery};
 
 /// The cycle that this wait would close, if it would. A lease that has ended conflicts with no claim.
 pub fn cycle_of<S: Step>(
@@ -31,14 +30,20 @@ pub fn cycle_of<S: Step>(
             if !step.may_hold(Some(&claim.holder.id), &claim.within)? {
                 return Ok(None);
             }
-            whole = whole_view(step, claim)?;
+            whole = View {
+                leases: step.leases(&claim.key)?,
+                queue: step.tickets(&claim.key)?,
+                ..View::default()
+            };
+            let claimant = Some(Claimant::of(claim));
+            resolve_presence(step, &mut whole.queue, claimant, &whole.leases);
             &whole
         }
         // Not all waiters ahead were read. An exclusive one among them waits for every slot.
         mode @ Mode::Slots(_) => {
             whole = view.clone();
-            if view.left_out.ahead > 0 {
-                let against = Part::FirstAgainst(mode, usize::MAX);
+            if view.unread.ahead > 0 {
+                let against = TicketQuery::all(TicketFilter::Against(mode));
                 whole.queue.extend(step.some_tickets(&claim.key, against)?);
             }
             &whole
@@ -66,9 +71,8 @@ fn waits_of<S: Step>(step: &mut S, held: &Grant) -> Result<Vec<Wanted>, S::Error
         let standing = standing(step, &view.leases);
         let queue: Vec<&Waiter> = view.queue.iter().collect();
         for waiter in &view.queue {
-            let waits_here = (waiter.holder.id == held.holder
-                || waiter.within.contains(&held.token))
-                && waiter.presence == Presence::Here;
+            let waits_here =
+                waiter.is_of(&held.holder, held.token) && waiter.presence == Presence::Here;
             // A waiter that has exited waits for nothing.
             if !waits_here || !is_alive(step, &waiter.holder) {
                 continue;

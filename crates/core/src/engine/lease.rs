@@ -11,10 +11,10 @@ use crate::path_pattern::PathPattern;
 use crate::store::{Forced, Reaped, Reason, Released, Renewed};
 use crate::verdict::{Evidence, Liveness};
 
-use super::look::{lease_of, leases, view};
+use super::look::{lease_or_all, view};
 use super::settle::{Settling, settled};
 use super::tickets::drop_forgotten;
-use super::{Ended, LeasePart, Put, Step, Then};
+use super::{Ended, LeaseQuery, Step, Then, Written};
 
 /// Moves the end of each of these leases that has not ended to `ttl` from now.
 pub fn renew<S: Step>(
@@ -37,7 +37,7 @@ fn renew_one<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Rene
         ttl,
         ..lease
     };
-    step.put_lease(&renewed, Put::Renewed)?;
+    step.put_lease(&renewed, Written::Renewed)?;
     Ok(Renewed::Extended(renewed))
 }
 
@@ -103,7 +103,7 @@ fn release_parts<S: Step>(
             ..lease.clone()
         };
         let (reason, waited) = (Reason::Upgraded, None);
-        step.put_lease(&rest, Put::Granted { reason, waited })?;
+        step.put_lease(&rest, Written::Granted { reason, waited })?;
         released.push(Released::Freed(lease));
     }
     Ok(released)
@@ -111,22 +111,16 @@ fn release_parts<S: Step>(
 
 type MayChange = for<'a> fn(&'a View, &Grant) -> Option<&'a Lease>;
 
-/// The lease that this grant may change by a rule; otherwise all leases on record. The leases of other holders are read,
-/// and their processes probed, only in the second case.
+/// The lease that this grant may change by a rule; otherwise all leases on record.
 fn find<S: Step>(
     step: &mut S,
     grant: &Grant,
     may: MayChange,
 ) -> Result<Result<Lease, Vec<Lease>>, S::Error> {
-    let view = lease_of(step, &grant.key, grant.token)?;
-    if let Some(lease) = may(&view, grant) {
-        return Ok(Ok(lease.clone()));
-    }
-    let view = leases(step, &grant.key)?;
-    Ok(match may(&view, grant) {
-        Some(lease) => Ok(lease.clone()),
-        None => Err(view.leases.into_iter().map(|(lease, _)| lease).collect()),
-    })
+    let found = lease_or_all(step, &grant.key, grant.token, |_, view| {
+        may(view, grant).cloned()
+    })?;
+    Ok(found.map_err(|all| all.into_iter().map(|(lease, _)| lease).collect()))
 }
 
 /// Ends the leases of a key by force: all of them, or those of one holder, but not more than a step can end. Also returns
@@ -139,7 +133,7 @@ pub fn force<S: Step>(
     reason: Option<&str>,
 ) -> Result<(Forced, bool), S::Error> {
     let ending = match of {
-        Some(of) => step.some_leases(key, LeasePart::Of(of))?,
+        Some(of) => step.some_leases(key, LeaseQuery::Of(of))?,
         None => step.leases(key)?,
     };
     end_by_force(step, ending, by, reason)
@@ -152,7 +146,7 @@ pub fn force_one<S: Step>(
     by: &HolderId,
     reason: Option<&str>,
 ) -> Result<Forced, S::Error> {
-    let mut ending = step.some_leases(&grant.key, LeasePart::Of(&grant.holder))?;
+    let mut ending = step.some_leases(&grant.key, LeaseQuery::Of(&grant.holder))?;
     ending.retain(|(lease, _)| lease.token == grant.token);
     let (forced, _) = end_by_force(step, ending, by, reason)?;
     Ok(forced)

@@ -11,7 +11,7 @@ use crate::queue::{Presence, Rank, Waiter};
 use crate::store::{Busy, Fenced, QueuePosition, Revision, Snapshot};
 use crate::verdict::{Liveness, Verdict};
 
-use super::{LeasePart, Look};
+use super::{LeaseQuery, Look};
 
 /// Whether a waiter's process may be running.
 pub fn is_alive<L: Look>(look: &mut L, waiter: &Holder) -> bool {
@@ -52,31 +52,28 @@ pub fn queue<L: Look>(
     key: &Key,
     asker: Option<&HolderId>,
 ) -> Result<Vec<Waiter>, L::Error> {
+    let asker = asker.map(|holder| Claimant {
+        mode: &Mode::Exclusive,
+        holder,
+        named: false,
+    });
     let mut queue = look.tickets(key)?;
-    resolve_presence(look, &mut queue, asker, &Mode::Exclusive, Probe::First);
+    resolve_presence(look, &mut queue, asker, &[]);
     Ok(queue)
 }
 
-/// Which waiters that conflict with a claim are probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Probe {
-    /// Up to the first that is present: it goes before the claim.
-    First,
-    /// All: the first need not go before the claim, because it may wait for a lease of the claimant.
-    All,
-}
-
-/// Puts tickets in order, each once, and finds out which waiters are present, as far as a claim in this mode depends
-/// on it: those that conflict with it, as many as are to be probed, and those alike, up to as many as there are slots.
+/// Puts tickets in order, and finds out which waiters are present, as far as a claimant depends on it: those that conflict
+/// with it, up to the first that goes before it, and those alike, up to as many as there are slots. Without a claimant, up
+/// to the first.
 pub(super) fn resolve_presence<L: Look>(
     look: &mut L,
     queue: &mut Vec<Waiter>,
-    asker: Option<&HolderId>,
-    mode: &Mode,
-    probe: Probe,
+    claimant: Option<Claimant<'_>>,
+    leases: &[(Lease, Liveness)],
 ) {
+    let mode = claimant.map_or(&Mode::Exclusive, |claimant| claimant.mode);
+    let standing = standing(look, leases);
     queue.sort_by_key(Waiter::rank);
-    queue.dedup_by_key(|waiter| waiter.ticket);
     let (mut alike, mut conflicting) = (0, 0);
     for waiter in queue {
         let admits = waiter.mode.admits(mode);
@@ -84,18 +81,22 @@ pub(super) fn resolve_presence<L: Look>(
         let depends = if admits {
             mode.room() < usize::MAX && *counted < mode.room()
         } else {
-            *counted == 0 || probe == Probe::All || waiter.mode.contradicts(mode)
+            *counted == 0 || waiter.mode.contradicts(mode)
         };
-        let own = asker == Some(&waiter.holder.id);
-        let probed = depends || own;
-        let here = if probed {
+        let is_own = claimant.is_some_and(|claimant| *claimant.holder == waiter.holder.id);
+        let here = if depends || is_own {
             is_here(look, waiter)
         } else {
             waiter.presence == Presence::Here && waiter.epoch.same(&look.now().epoch)
         };
+        // Reservations of one name do not conflict, so such a waiter does not go first, and neither does one that waits
+        // for them.
+        let goes_first = claimant.is_none_or(|claimant| {
+            !(is_own && mode.paths().is_some())
+                && !waits_for(Claimant::waiting(waiter), claimant, &standing)
+        });
+        *counted += usize::from(here && goes_first);
         waiter.presence = if here { Presence::Here } else { Presence::Away };
-        // Reservations of one name do not conflict, so this one does not go first.
-        *counted += usize::from(here && !(own && mode.paths().is_some()));
     }
 }
 
@@ -104,14 +105,6 @@ pub fn view<L: Look>(look: &mut L, key: &Key, asker: Option<&HolderId>) -> Resul
     Ok(View {
         leases: look.leases(key)?,
         queue: queue(look, key, asker)?,
-        ..View::default()
-    })
-}
-
-/// The leases of a key, without its queue.
-pub(super) fn leases<L: Look>(look: &mut L, key: &Key) -> Result<View, L::Error> {
-    Ok(View {
-        leases: look.leases(key)?,
         ..View::default()
     })
 }
@@ -140,16 +133,33 @@ pub(super) fn standing<'a, L: Look>(look: &L, leases: &'a [(Lease, Liveness)]) -
 
 /// Whether the grant with this token may still write.
 pub fn fence<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<Fenced, L::Error> {
-    let with_token = |view: &View, look: &L| {
-        let lease = (look.rules().fence)(look.now(), view, token);
-        lease.cloned().map(Fenced::Current)
+    let fence = look.rules().fence;
+    let found = lease_or_all(look, key, token, |look, view| {
+        fence(look.now(), view, token).cloned()
+    })?;
+    Ok(match found {
+        Ok(lease) => Fenced::Current(lease),
+        Err(all) => Fenced::Stale(judged(look, all)),
+    })
+}
+
+/// The lease that a rule finds; otherwise all leases of the key. Those without this token are read, and their holders
+/// probed, only in the second case.
+pub(super) fn lease_or_all<L: Look>(
+    look: &mut L,
+    key: &Key,
+    token: Token,
+    rule: impl Fn(&L, &View) -> Option<Lease>,
+) -> Result<Result<Lease, Vec<(Lease, Liveness)>>, L::Error> {
+    let mut view = View {
+        leases: look.some_leases(key, LeaseQuery::Token(token))?,
+        ..View::default()
     };
-    if let Some(current) = with_token(&lease_of(look, key, token)?, look) {
-        return Ok(current);
+    if let Some(lease) = rule(look, &view) {
+        return Ok(Ok(lease));
     }
-    let view = leases(look, key)?;
-    let current = with_token(&view, look);
-    Ok(current.unwrap_or_else(|| Fenced::Stale(judged(look, view.leases))))
+    view.leases = look.leases(key)?;
+    Ok(rule(look, &view).ok_or(view.leases))
 }
 
 /// The store's records of a key. The store fills in the revision.
@@ -172,9 +182,9 @@ pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
 pub fn some_leases<L: Look>(
     look: &mut L,
     key: &Key,
-    part: LeasePart<'_>,
+    query: LeaseQuery<'_>,
 ) -> Result<Vec<(Lease, Verdict)>, L::Error> {
-    let leases = look.some_leases(key, part)?;
+    let leases = look.some_leases(key, query)?;
     Ok(judged(look, leases))
 }
 
@@ -192,17 +202,9 @@ pub(super) fn leases_near<L: Look>(
     mode: &Mode,
 ) -> Result<Vec<(Lease, Liveness)>, L::Error> {
     match Places::of(mode) {
-        Some(places) => look.some_leases(key, LeasePart::Near(&places)),
+        Some(places) => look.some_leases(key, LeaseQuery::Near(&places)),
         None => look.leases(key),
     }
-}
-
-/// The lease with this token, without the others and the queue.
-pub(super) fn lease_of<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<View, L::Error> {
-    Ok(View {
-        leases: look.some_leases(key, LeasePart::Token(token))?,
-        ..View::default()
-    })
 }
 
 /// The answer to a claim that was not granted. The store fills in the revision.
@@ -277,7 +279,7 @@ pub fn busy<L: Look>(
         leases: judged(look, obstacles.cloned()),
         behind,
         position,
-        waiting: present.len() + view.left_out.ahead + view.left_out.behind,
+        waiting: present.len() + view.unread.ahead + view.unread.behind,
         shortage: None,
         revision: Revision::default(),
         others: Vec::new(),

@@ -13,12 +13,12 @@ use crate::lease::Lease;
 use crate::queue::{Presence, Ticket, Waiter};
 
 use super::look::{is_here, leases_near, standing};
-use super::{Part, Step, Waiting};
+use super::{Step, TicketFilter, TicketQuery, TicketSummary};
 
 /// The waiters for paths, in order, and what was found out about them.
 pub(super) struct WaitsForPaths<'a> {
     key: &'a Key,
-    pub(super) queue: Vec<Waiting>,
+    pub(super) queue: Vec<TicketSummary>,
     /// The waiters that were probed; `None` if one is not present.
     present: HashMap<Ticket, Option<Waiter>>,
     /// The leases at the places of a waiter that have not ended.
@@ -29,7 +29,7 @@ impl<'a> WaitsForPaths<'a> {
     pub(super) fn read<S: Step>(step: &mut S, key: &'a Key) -> Result<Self, S::Error> {
         Ok(Self {
             key,
-            queue: step.waiting(key)?,
+            queue: step.summaries(key)?,
             present: HashMap::new(),
             leases: HashMap::new(),
         })
@@ -84,12 +84,7 @@ impl<'a> WaitsForPaths<'a> {
         step: &mut S,
         gone: &Waiter,
     ) -> Result<(), S::Error> {
-        let behind = step.some_tickets(self.key, Part::After(gone.rank(), 1))?;
-        let Some(behind) = behind.first() else {
-            return Ok(());
-        };
-        let first = self.queue.iter().position(|it| it.ticket == behind.ticket);
-        let first = first.unwrap_or(self.queue.len());
+        let first = self.queue.partition_point(|it| it.rank <= gone.rank());
         for at in first..self.queue.len() {
             let Some(waiter) = self.queue.get(at) else {
                 continue;
@@ -109,27 +104,28 @@ impl<'a> WaitsForPaths<'a> {
     fn present<S: Step>(
         &mut self,
         step: &mut S,
-        waiting: &Waiting,
+        summary: &TicketSummary,
     ) -> Result<&Option<Waiter>, S::Error> {
-        if !self.present.contains_key(&waiting.ticket) {
-            let ticket = step.some_tickets(self.key, Part::Ticket(waiting.ticket))?;
+        if !self.present.contains_key(&summary.rank.ticket()) {
+            let one = TicketQuery::all(TicketFilter::Ticket(summary.rank.ticket()));
+            let ticket = step.some_tickets(self.key, one)?;
             let here = ticket.into_iter().find(|waiter| is_here(step, waiter));
-            self.present.insert(waiting.ticket, here);
+            self.present.insert(summary.rank.ticket(), here);
         }
-        Ok(self.present.get(&waiting.ticket).unwrap_or(&None))
+        Ok(self.present.get(&summary.rank.ticket()).unwrap_or(&None))
     }
 
     fn leases_of<S: Step>(
         &mut self,
         step: &mut S,
-        waiting: &Waiting,
+        summary: &TicketSummary,
     ) -> Result<&[Lease], S::Error> {
-        if !self.leases.contains_key(&waiting.ticket) {
-            let leases = leases_near(step, self.key, &waiting.mode)?;
+        if !self.leases.contains_key(&summary.rank.ticket()) {
+            let leases = leases_near(step, self.key, &summary.mode)?;
             let leases = standing(step, &leases).into_iter().cloned().collect();
-            self.leases.insert(waiting.ticket, leases);
+            self.leases.insert(summary.rank.ticket(), leases);
         }
-        let leases = self.leases.get(&waiting.ticket);
+        let leases = self.leases.get(&summary.rank.ticket());
         Ok(leases.map(Vec::as_slice).unwrap_or_default())
     }
 }

@@ -29,11 +29,11 @@ use crate::queue::{Ticket, Waiter};
 use crate::verdict::Liveness;
 
 use super::acquire::KeyDecision;
-use super::look::{Probe, is_here, resolve_presence, standing};
-use super::passing::is_of;
+use super::cursor::{Cursor, FIRST};
+use super::look::{is_here, standing};
 use super::path_waits::WaitsForPaths;
-use super::window::{FIRST, front, neighbours};
-use super::{Ended, LeasePart, Look, Part, Put, Step, Then};
+use super::view::neighbours;
+use super::{Ended, LeaseQuery, Look, Step, Then, TicketFilter, TicketQuery, Written};
 
 /// A step under way, and what its verb has changed so far. It reads as the step does.
 pub struct Settling<'a, S> {
@@ -81,7 +81,8 @@ pub fn settled<S: Step, T>(
     settle_refused(step, &refused)?;
     for name in granted_to {
         for key in step.waits_of(&name, Token::NONE)? {
-            for waiter in step.some_tickets(&key, Part::Of(&name))? {
+            let own = TicketQuery::all(TicketFilter::Of(&name));
+            for waiter in step.some_tickets(&key, own)? {
                 step.wake(&waiter.holder);
             }
         }
@@ -119,9 +120,9 @@ impl<S: Step> Settling<'_, S> {
     }
 
     /// Writes a lease.
-    pub(super) fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), S::Error> {
-        self.inner.put_lease(lease, put)?;
-        if put != Put::Renewed {
+    pub(super) fn put_lease(&mut self, lease: &Lease, how: Written) -> Result<(), S::Error> {
+        self.inner.put_lease(lease, how)?;
+        if how != Written::Renewed {
             self.changes(&lease.key).granted = Some(lease.clone());
         }
         Ok(())
@@ -176,7 +177,10 @@ impl Changes {
         if is_over {
             return Ok(());
         }
-        let (mut queue, whole) = first_waiters(step, key)?;
+        let mut cursor = Cursor::new(key);
+        let first = TicketQuery::first(TicketFilter::All, FIRST);
+        cursor.read_until(step, first, 1, |_| true)?;
+        let mut queue = cursor.queue(step, None, &[]);
         let mut leases = self.ended.iter().chain(granted);
         if queue.is_empty() {
             return Ok(());
@@ -198,7 +202,7 @@ impl Changes {
         }
         let beside = Remaining::read(step, key, &queue, &self.ended)?;
         if granted.is_none() {
-            queue = more_waiters(step, key, (queue, whole), &beside)?;
+            queue = more_waiters(step, cursor, &beside)?;
         }
         let standing = standing(step, &beside.leases);
         wake_beside(step, &queue, &standing, beside.holders);
@@ -244,7 +248,8 @@ fn settle_refused<S: Step>(step: &mut S, refused: &[KeyDecision]) -> Result<(), 
             break;
         }
         for waiter in step.tickets(&one.claim.key)? {
-            if leases.iter().any(|lease| is_of(&waiter, lease)) {
+            let is_of = |lease: &&Lease| waiter.is_of(&lease.holder.id, lease.token);
+            if leases.iter().any(is_of) {
                 step.wake(&waiter.holder);
             }
         }
@@ -259,7 +264,7 @@ impl KeyDecision {
         let Self { claim, view, .. } = self;
         if claim.mode.paths().is_none() {
             let standing = standing(step, &view.leases);
-            let holders = standing.len() + view.other_slots.len();
+            let holders = standing.len() + view.unread.slots.len();
             wake_beside(step, &view.queue, &standing, holders);
             return Ok(());
         }
@@ -267,7 +272,7 @@ impl KeyDecision {
             return Ok(());
         };
         let mut paths = WaitsForPaths::read(step, &claim.key)?;
-        let at = paths.queue.iter().position(|it| it.ticket == first);
+        let at = paths.queue.iter().position(|it| it.rank.ticket() == first);
         if let Some(at) = at
             && paths.can_proceed(step, at)?
         {
@@ -358,7 +363,7 @@ impl Remaining {
     ) -> Result<Self, L::Error> {
         let mut limit = FIRST;
         loop {
-            let mut leases = look.some_leases(key, LeasePart::First(limit))?;
+            let mut leases = look.some_leases(key, LeaseQuery::First(limit))?;
             let whole = leases.len() < limit;
             leases.retain(|(lease, _)| !ended.contains(lease));
             let standing = standing(look, &leases);
@@ -385,42 +390,29 @@ impl Remaining {
     }
 }
 
-/// The waiters from the front of the queue to the first one that is present, in order, and whether these are all.
-fn first_waiters<L: Look>(look: &mut L, key: &Key) -> Result<(Vec<Waiter>, bool), L::Error> {
-    let (mut tickets, whole) = front(look, key, FIRST, 1)?;
-    resolve_presence(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
-    Ok((tickets, whole))
-}
-
 /// The waiters that may proceed beside these leases, in order: the first; if one of them can hold the key together with
 /// others, some more, and each that is granted the key wakes the next one. And those of the leases' holders, which may
 /// change their modes.
 fn more_waiters<L: Look>(
     look: &mut L,
-    key: &Key,
-    (mut tickets, mut whole): (Vec<Waiter>, bool),
+    mut cursor: Cursor<'_>,
     beside: &Remaining,
 ) -> Result<Vec<Waiter>, L::Error> {
-    let several = tickets.iter().any(|waiter| !waiter.mode.is_exclusive());
-    if !whole && several {
-        (tickets, whole) = front(look, key, look.window(), look.window())?;
+    let window = look.window();
+    if cursor.tickets().any(|waiter| !waiter.mode.is_exclusive()) {
+        let front = TicketQuery::first(TicketFilter::All, window);
+        cursor.read_until(look, front, window, |_| true)?;
     }
-    for (lease, _) in beside.leases.iter().filter(|_| !whole && beside.whole) {
-        tickets.extend(look.some_tickets(key, Part::Of(&lease.holder.id))?);
+    for (lease, _) in beside.leases.iter().filter(|_| beside.whole) {
+        cursor.read(look, TicketQuery::all(TicketFilter::Of(&lease.holder.id)))?;
     }
-    resolve_presence(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
-    Ok(tickets)
+    Ok(cursor.queue(look, None, &[]))
 }
 
 /// The waiters behind one, in order, up to the first one that is present if the queue is long.
 fn behind<L: Look>(look: &mut L, key: &Key, waiter: &Waiter) -> Result<Vec<Waiter>, L::Error> {
-    let mut limit = neighbours(look);
-    loop {
-        let behind = look.some_tickets(key, Part::After(waiter.rank(), limit))?;
-        let complete = behind.len() < limit;
-        if complete || behind.iter().any(|waiter| is_here(look, waiter)) {
-            return Ok(behind);
-        }
-        limit = limit.saturating_mul(8);
-    }
+    let mut cursor = Cursor::new(key);
+    let behind = TicketQuery::first(TicketFilter::All, neighbours(look)).after(waiter.rank());
+    cursor.read_until(look, behind, 1, |_| true)?;
+    Ok(cursor.tickets().cloned().collect())
 }

@@ -18,7 +18,7 @@ use crate::store::{
 use crate::verdict::Verdict;
 
 use super::{
-    LeasePart, Look, Refused, Step, acquire, ask, fence, force, force_one, inspect, reap, release,
+    LeaseQuery, Look, Refused, Step, acquire, ask, fence, force, force_one, inspect, reap, release,
     release_paths, renew, some_leases, withdraw,
 };
 
@@ -94,10 +94,7 @@ pub trait EngineStore: Records {
                 needed.extend(holders.filter_map(Holder::liveness_lock).cloned());
                 continue;
             }
-            let one = self.reap_parts(&snapshot.key, by);
-            reaped.extend(one.reaped);
-            needed.extend(one.needed);
-            if let Err(error) = one.outcome {
+            if let Err(error) = self.reap_into(&snapshot.key, &mut reaped, &mut needed, by) {
                 failed.get_or_insert((snapshot.key, error));
             }
         }
@@ -120,25 +117,22 @@ pub trait EngineStore: Records {
         true
     }
 
-    /// Ends the expired leases of a key and those of dead holders, in as many steps as that takes.
-    fn reap_parts(&self, key: &Key, by: Instant) -> ReapedParts {
-        let (mut reaped, mut needed) = (Vec::new(), Vec::new());
-        let outcome = loop {
-            match self.step(slice::from_ref(key), by, |step| reap(step, key)) {
-                Ok((one, _)) => {
-                    reaped.extend(one.reaped);
-                    needed.extend(one.needed);
-                    if !one.left {
-                        break Ok(());
-                    }
-                }
-                Err(error) => break Err(error),
+    /// Ends the expired leases of a key and those of dead holders, in as many steps as that takes, and notes the liveness locks
+    /// that are still needed.
+    fn reap_into(
+        &self,
+        key: &Key,
+        reaped: &mut Vec<Reaped>,
+        needed: &mut HashSet<LivenessId>,
+        by: Instant,
+    ) -> Result<(), StoreError> {
+        loop {
+            let (one, _) = self.step(slice::from_ref(key), by, |step| reap(step, key))?;
+            reaped.extend(one.reaped);
+            needed.extend(one.needed);
+            if !one.left {
+                return Ok(());
             }
-        };
-        ReapedParts {
-            reaped,
-            needed,
-            outcome,
         }
     }
 
@@ -196,17 +190,6 @@ pub trait EngineStore: Records {
             self.remove_locks(&dead, &needed.collect());
         }
     }
-}
-
-/// What was ended of one key, before an error if there was one.
-#[derive(Debug)]
-pub struct ReapedParts {
-    /// The leases that were ended.
-    pub reaped: Vec<Reaped>,
-    /// The liveness locks that are still needed.
-    pub needed: Vec<LivenessId>,
-    /// Whether that is all.
-    pub outcome: Result<(), StoreError>,
 }
 
 fn no_key() -> StoreError {
@@ -372,11 +355,11 @@ impl<S: EngineStore> Store for S {
     fn some_leases(
         &self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
         by: Instant,
     ) -> Result<Vec<(Lease, Verdict)>, StoreError> {
         self.admit(key)?;
-        Ok(self.look(key, by, |look| some_leases(look, key, part))?.0)
+        Ok(self.look(key, by, |look| some_leases(look, key, query))?.0)
     }
 
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
@@ -395,9 +378,8 @@ impl<S: EngineStore> Store for S {
 
     fn reap_key(&self, key: &Key, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         self.admit_change()?;
-        let ReapedParts {
-            reaped, outcome, ..
-        } = self.reap_parts(key, by);
-        outcome.map(|()| reaped)
+        let mut reaped = Vec::new();
+        self.reap_into(key, &mut reaped, &mut HashSet::new(), by)?;
+        Ok(reaped)
     }
 }

@@ -11,7 +11,7 @@ use crate::store::Withdrawal;
 
 use super::look::is_forgotten;
 use super::settle::{Settling, settled};
-use super::{Part, Step};
+use super::{Step, TicketFilter, TicketQuery};
 
 /// Removes the ticket of a claim, if it has one.
 pub fn drop_ticket<S: Step>(step: &mut S, key: &Key, ticket: ClaimTicket) -> Result<(), S::Error> {
@@ -25,8 +25,9 @@ pub fn drop_ticket<S: Step>(step: &mut S, key: &Key, ticket: ClaimTicket) -> Res
 pub fn withdraw<S: Step>(step: &mut S, claims: &[Claim], then: Withdrawal) -> Result<(), S::Error> {
     settled(step, |step| {
         for claim in claims {
+            let own = TicketQuery::all(TicketFilter::Of(&claim.holder.id));
             let view = View {
-                queue: step.some_tickets(&claim.key, Part::Of(&claim.holder.id))?,
+                queue: step.some_tickets(&claim.key, own)?,
                 ..View::default()
             };
             withdraw_in(step, claim, &view, then)?;

@@ -7,7 +7,7 @@ use super::{BadPattern, MAX_STEPS};
 
 /// A part of a pattern as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum Piece {
     Literal(char),
     Star,
     Question,
@@ -18,7 +18,7 @@ pub(super) enum Token {
     Close,
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, BadPattern> {
+fn tokens(text: &str) -> Result<Vec<Piece>, BadPattern> {
     let mut tokens = Vec::new();
     let mut braces = Vec::new();
     let mut characters = text.char_indices().peekable();
@@ -26,17 +26,17 @@ fn tokens(text: &str) -> Result<Vec<Token>, BadPattern> {
         tokens.push(match c {
             '\\' => match characters.next() {
                 Some((_, '/')) | None => return Err(BadPattern::Unclosed { what: '\\', at }),
-                Some((_, c)) => Token::Literal(c),
+                Some((_, c)) => Piece::Literal(c),
             },
-            '*' => Token::Star,
-            '?' => Token::Question,
-            '/' => Token::Slash,
+            '*' => Piece::Star,
+            '?' => Piece::Question,
+            '/' => Piece::Slash,
             '{' => {
                 braces.push(at);
-                Token::Open
+                Piece::Open
             }
-            '}' if braces.pop().is_some() => Token::Close,
-            ',' if !braces.is_empty() => Token::Comma,
+            '}' if braces.pop().is_some() => Piece::Close,
+            ',' if !braces.is_empty() => Piece::Comma,
             '[' => {
                 let rest = text.get(at..).unwrap_or_default();
                 let (set, length) = set(rest, at)?;
@@ -45,9 +45,9 @@ fn tokens(text: &str) -> Result<Vec<Token>, BadPattern> {
                     .next_if(|(next, _)| *next < at + length)
                     .is_some()
                 {}
-                Token::Set { set, written }
+                Piece::Set { set, written }
             }
-            c => Token::Literal(c),
+            c => Piece::Literal(c),
         });
     }
     match braces.pop() {
@@ -158,8 +158,8 @@ pub(super) fn alternatives(text: &str) -> Result<Vec<Vec<Name>>, BadPattern> {
 }
 
 /// The alternatives that the braces stand for.
-fn expand(tokens: &[Token]) -> Result<Vec<Vec<Token>>, BadPattern> {
-    let Some(open) = tokens.iter().position(|token| *token == Token::Open) else {
+fn expand(tokens: &[Piece]) -> Result<Vec<Vec<Piece>>, BadPattern> {
+    let Some(open) = tokens.iter().position(|token| *token == Piece::Open) else {
         return Ok(vec![tokens.to_vec()]);
     };
     let (before, rest) = tokens.split_at(open);
@@ -167,9 +167,9 @@ fn expand(tokens: &[Token]) -> Result<Vec<Vec<Token>>, BadPattern> {
     let (mut begin, mut parts, mut end) = (1, Vec::new(), rest.len());
     for (index, token) in rest.iter().enumerate() {
         match token {
-            Token::Open => depth += 1,
-            Token::Close => depth = depth.saturating_sub(1),
-            Token::Comma if depth == 1 => {
+            Piece::Open => depth += 1,
+            Piece::Close => depth = depth.saturating_sub(1),
+            Piece::Comma if depth == 1 => {
                 parts.push(rest.get(begin..index).unwrap_or_default());
                 begin = index + 1;
             }
@@ -198,7 +198,7 @@ fn expand(tokens: &[Token]) -> Result<Vec<Vec<Token>>, BadPattern> {
 pub(super) enum Name {
     /// `**`
     Folders,
-    Parts(Vec<Token>),
+    Parts(Vec<Piece>),
 }
 
 impl fmt::Display for Name {
@@ -209,12 +209,12 @@ impl fmt::Display for Name {
         };
         for part in parts {
             match part {
-                Token::Literal(c) if "\\*?[]{},!".contains(*c) => write!(f, "\\{c}")?,
-                Token::Literal(c) => write!(f, "{c}")?,
-                Token::Star => f.write_str("*")?,
-                Token::Question => f.write_str("?")?,
-                Token::Set { written, .. } => f.write_str(written)?,
-                Token::Slash | Token::Open | Token::Comma | Token::Close => {}
+                Piece::Literal(c) if "\\*?[]{},!".contains(*c) => write!(f, "\\{c}")?,
+                Piece::Literal(c) => write!(f, "{c}")?,
+                Piece::Star => f.write_str("*")?,
+                Piece::Question => f.write_str("?")?,
+                Piece::Set { written, .. } => f.write_str(written)?,
+                Piece::Slash | Piece::Open | Piece::Comma | Piece::Close => {}
             }
         }
         Ok(())
@@ -228,14 +228,14 @@ pub(super) fn written(names: &[Name]) -> String {
 }
 
 /// The names of a pattern without braces, in normal form.
-fn names(tokens: &[Token]) -> Result<Vec<Name>, BadPattern> {
+fn names(tokens: &[Piece]) -> Result<Vec<Name>, BadPattern> {
     let mut names: Vec<Name> = Vec::new();
     let mut ends_with_slash = false;
-    for (index, parts) in tokens.split(|token| *token == Token::Slash).enumerate() {
+    for (index, parts) in tokens.split(|token| *token == Piece::Slash).enumerate() {
         let literal: Option<String> = parts
             .iter()
             .map(|part| match part {
-                Token::Literal(c) => Some(*c),
+                Piece::Literal(c) => Some(*c),
                 _ => None,
             })
             .collect();
@@ -246,18 +246,18 @@ fn names(tokens: &[Token]) -> Result<Vec<Name>, BadPattern> {
             Some("..") => match names.pop() {
                 None => return Err(BadPattern::Outside),
                 Some(Name::Parts(parts))
-                    if parts.iter().all(|part| matches!(part, Token::Literal(_))) => {}
+                    if parts.iter().all(|part| matches!(part, Piece::Literal(_))) => {}
                 Some(_) => return Err(BadPattern::UpFromWildcard),
             },
             Some(_) => names.push(Name::Parts(parts.to_vec())),
-            None if parts == [Token::Star, Token::Star] => {
+            None if parts == [Piece::Star, Piece::Star] => {
                 if names.last() != Some(&Name::Folders) {
                     names.push(Name::Folders);
                 }
             }
             None => {
                 let mut parts = parts.to_vec();
-                parts.dedup_by(|one, other| *one == Token::Star && *other == Token::Star);
+                parts.dedup_by(|one, other| *one == Piece::Star && *other == Piece::Star);
                 names.push(Name::Parts(parts));
             }
         }
@@ -274,11 +274,11 @@ fn names(tokens: &[Token]) -> Result<Vec<Name>, BadPattern> {
 }
 
 /// Whether a name with wildcards has an extension: a dot after its last `*`, not at its beginning, and something after it.
-pub(super) fn names_files(parts: &[Token]) -> bool {
-    let is_literal = |part: &Token| matches!(part, Token::Literal(_));
-    let star = parts.iter().rposition(|part| *part == Token::Star);
+pub(super) fn names_files(parts: &[Piece]) -> bool {
+    let is_literal = |part: &Piece| matches!(part, Piece::Literal(_));
+    let star = parts.iter().rposition(|part| *part == Piece::Star);
     let begin = star.map_or(1, |star| star + 1);
     let end = parts.len().saturating_sub(1);
     let extension = parts.get(begin..end).unwrap_or_default();
-    !parts.iter().all(is_literal) && extension.contains(&Token::Literal('.'))
+    !parts.iter().all(is_literal) && extension.contains(&Piece::Literal('.'))
 }

@@ -18,7 +18,9 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
-use tenure_core::engine::{self, Ended, LeasePart, Look, Part, Put, Step, Then, Waiting};
+use tenure_core::engine::{
+    self, Ended, LeaseQuery, Look, Step, Then, TicketFilter, TicketQuery, TicketSummary, Written,
+};
 use tenure_core::queue::{Presence, Rank};
 use tenure_core::{
     Acquired, Binding, Claim, Epoch, Evidence, Grant, Granted, Holder, HolderId, Key, Lease,
@@ -80,16 +82,16 @@ impl Look for TestStore {
     }
 
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
-        self.some_leases(key, LeasePart::First(usize::MAX))
+        self.some_leases(key, LeaseQuery::First(usize::MAX))
     }
 
     fn some_leases(
         &mut self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
     ) -> Result<Vec<(Lease, Liveness)>, Infallible> {
         let leases = self.record(key).leases.clone();
-        let leases = part.of(leases.into_iter().map(|lease| (lease, ())).collect());
+        let leases = query.select(leases.into_iter().map(|lease| (lease, ())).collect());
         self.looked += leases.len();
         let judge = |(lease, ()): (Lease, ())| {
             let liveness = self.probe(&lease.holder);
@@ -103,9 +105,10 @@ impl Look for TestStore {
         Ok(leases.map(|lease| (lease.token, lease.slot)).collect())
     }
 
-    fn waiting(&mut self, key: &Key) -> Result<Vec<Waiting>, Infallible> {
-        let queue = Part::First(usize::MAX).of(self.record(key).queue.clone());
-        Ok(queue.into_iter().map(Waiting::from).collect())
+    fn summaries(&mut self, key: &Key) -> Result<Vec<TicketSummary>, Infallible> {
+        let queue = self.record(key).queue.clone();
+        let queue = TicketQuery::all(TicketFilter::All).select(queue);
+        Ok(queue.into_iter().map(TicketSummary::from).collect())
     }
 
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
@@ -114,8 +117,12 @@ impl Look for TestStore {
         Ok(tickets)
     }
 
-    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, Infallible> {
-        let tickets = part.of(self.record(key).queue.clone());
+    fn some_tickets(
+        &mut self,
+        key: &Key,
+        query: TicketQuery<'_>,
+    ) -> Result<Vec<Waiter>, Infallible> {
+        let tickets = query.select(self.record(key).queue.clone());
         self.read += tickets.len();
         Ok(tickets)
     }
@@ -158,7 +165,7 @@ impl Step for TestStore {
         Ok(Token(self.newest))
     }
 
-    fn write_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
+    fn write_lease(&mut self, lease: &Lease, _put: Written) -> Result<(), Infallible> {
         let leases = &mut self.record(&lease.key).leases;
         leases.retain(|other| other.token != lease.token);
         leases.push(lease.clone());

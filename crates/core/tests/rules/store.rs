@@ -7,7 +7,7 @@ use std::slice;
 use std::time::Duration;
 
 use tenure_core::decide::{self, ClaimTicket, Decision};
-use tenure_core::engine::{self, Ended, KeyDecision, LeasePart, Look, Put, Step, Then};
+use tenure_core::engine::{self, Ended, KeyDecision, LeaseQuery, Look, Step, Then, Written};
 use tenure_core::{
     Acquired, Claim, Doubt, Epoch, Evidence, Fenced, Grant, Granted, Holder, HolderId, Key, Lease,
     Liveness, LivenessId, Moment, Patience, Reaped, Reason, Released, Renewed, Ticket, Token,
@@ -158,12 +158,12 @@ impl Look for TestStep<'_> {
     fn some_leases(
         &mut self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
     ) -> Result<Vec<(Lease, Liveness)>, Infallible> {
         let all = self.leases(key)?;
-        Ok(match part {
-            LeasePart::Token(_) if self.store.rules.shows_all => all,
-            part => part.of(all),
+        Ok(match query {
+            LeaseQuery::Token(_) if self.store.rules.shows_all => all,
+            query => query.select(all),
         })
     }
 
@@ -203,7 +203,7 @@ impl Step for TestStep<'_> {
         Ok(store.newest)
     }
 
-    fn write_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
+    fn write_lease(&mut self, lease: &Lease, _put: Written) -> Result<(), Infallible> {
         let record = self.record(&lease.key);
         record.remove(lease.token);
         record.leases.push(lease.clone());

@@ -19,7 +19,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{self, Ended, Look, Put as PutLease, Step, Then};
+use tenure_core::engine::{self, Ended, Look, Step, Then, Written};
 use tenure_core::{
     Deadline, ErrorKind, EventKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId,
     Moment, StoreError, Ticket, Token, Waiter,
@@ -54,7 +54,7 @@ pub struct FileStep<'a, P> {
 #[derive(Default)]
 struct Changes {
     ended: Option<(Lease, Ending)>,
-    put: Option<(Lease, PutLease)>,
+    put: Option<(Lease, Written)>,
     /// All tickets as they will be; `None` if they stay.
     tickets: Option<Vec<Waiter>>,
     /// The last ticket that was removed.
@@ -111,7 +111,7 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
         None
     }
 
-    fn write_lease(&mut self, lease: &Lease, put: PutLease) -> Result<(), StoreError> {
+    fn write_lease(&mut self, lease: &Lease, put: Written) -> Result<(), StoreError> {
         self.changes.put = Some((lease.clone(), put));
         Ok(())
     }
@@ -317,16 +317,16 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         let changes = std::mem::take(&mut self.changes);
         let mut wait = None;
         let (granted, renewed) = match changes.put {
-            Some((lease, PutLease::Granted { reason, waited })) => {
+            Some((lease, Written::Granted { reason, waited })) => {
                 wait = waited;
                 (Some((lease, reason)), None)
             }
-            Some((lease, PutLease::Extended)) => (None, Some(lease)),
-            Some((lease, PutLease::Renewed)) if self.picture.lock.lock_is_missing() => {
+            Some((lease, Written::Extended)) => (None, Some(lease)),
+            Some((lease, Written::Renewed)) if self.picture.lock.lock_is_missing() => {
                 (None, Some(lease))
             }
             // A lease without an end has nothing to renew.
-            Some((_, PutLease::Renewed)) | None => (None, None),
+            Some((_, Written::Renewed)) | None => (None, None),
         };
         let record = |lease: &Lease| LeaseRecord::from(lease);
         let pending = Pending {

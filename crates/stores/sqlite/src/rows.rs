@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::{FromSql, Type, ValueRef};
 use serde::Serialize;
-use tenure_core::engine::Waiting;
-use tenure_core::queue::Rank;
+use tenure_core::engine::TicketSummary;
+use tenure_core::queue::{self, Rank};
 use tenure_core::{
     Deadline, Epoch, Event, EventKind, Holder, HolderId, Key, Lease, Mode, Presence, Priority,
     Ticket, Token, Waiter,
@@ -342,14 +342,18 @@ pub(crate) fn waiter(row: &Row<'_>) -> Result<Waiter, String> {
 }
 
 /// What a ticket is for, if its row can be understood.
-pub(crate) fn waiting(row: &Row<'_>) -> Option<Waiting> {
+pub(crate) fn summary(row: &Row<'_>) -> Option<TicketSummary> {
     let mut read = Reading::new(row);
-    Some(Waiting {
-        ticket: Ticket(read.unsigned(0)?),
-        holder: read.holder_id(1)?,
-        named: read.value(2, Some)?,
-        mode: read.parsed(3)?,
-        presence: read.presence(4)?,
+    Some(TicketSummary {
+        rank: queue::rank(
+            read.nanos(0)?,
+            read.value(1, Priority::new)?,
+            Ticket(read.unsigned(2)?),
+        ),
+        holder: read.holder_id(3)?,
+        named: read.value(4, Some)?,
+        mode: read.parsed(5)?,
+        presence: read.presence(6)?,
     })
 }
 

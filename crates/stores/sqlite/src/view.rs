@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rusqlite::{Connection, ToSql};
-use tenure_core::engine::{self, LeasePart, Look, Part, Waiting};
+use tenure_core::engine::{
+    self, LeaseQuery, Look, TicketFilter, TicketQuery, TicketRange, TicketSummary,
+};
 use tenure_core::queue::Rank;
 use tenure_core::{
     Claim, Doubt, Epoch, Evidence, Holder, HolderId, Key, Lease, Liveness, Mode, Moment, Snapshot,
@@ -17,6 +19,9 @@ use crate::lock_tables::{self, LockTable, LockTables};
 use crate::query::Query as _;
 use crate::reserved;
 use crate::rows::{self, LeaseRow, select_lease, select_ticket};
+
+/// One ticket.
+const TICKET: &str = select_ticket!("WHERE ticket = ?2 AND key = ?1");
 
 /// A transaction that reads.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +45,19 @@ pub(crate) struct KeyLeases {
     pub(crate) overruled: Option<(Lease, Evidence)>,
 }
 
+/// Selects the tickets for a key in one direction, with the rank that they begin at as two values.
+fn along(range: TicketRange, select: &str, and: &str) -> (String, i64, i64) {
+    let (rank, compared, order) = match range {
+        TicketRange::After(rank) => (rank, '>', "rank, ticket"),
+        TicketRange::Before(rank) => (rank, '<', "rank DESC, ticket DESC"),
+    };
+    let (rank, ticket) = rows::rank(rank);
+    let select = format!(
+        "{select}WHERE key = ?1 AND (rank, ticket) {compared} (?2, ?3) {and} ORDER BY {order}"
+    );
+    (select, rank, ticket)
+}
+
 impl Look for ReadTransaction<'_> {
     type Error = rusqlite::Error;
 
@@ -54,36 +72,36 @@ impl Look for ReadTransaction<'_> {
     fn some_leases(
         &mut self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
     ) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
         if LockTable::of(key).is_some() {
-            return Ok(part.of(self.leases(key)?));
+            return Ok(query.select(self.leases(key)?));
         }
-        let found = match part {
-            LeasePart::Token(token) => self.lease_with(key, token.0)?.into_iter().collect(),
-            LeasePart::Near(places) if key.is_paths() => {
+        let found = match query {
+            LeaseQuery::Token(token) => self.lease_with(key, token.0)?.into_iter().collect(),
+            LeaseQuery::Near(places) if key.is_paths() => {
                 match self.leases_with(key, reserved::near(self.db, places)?)? {
                     Some(found) => found,
-                    None => return Ok(part.of(self.leases(key)?)),
+                    None => return Ok(query.select(self.leases(key)?)),
                 }
             }
-            LeasePart::Near(_) => return Ok(part.of(self.leases(key)?)),
-            LeasePart::Of(holder) if *holder == HolderId::unreadable() => {
-                return Ok(part.of(self.leases(key)?));
+            LeaseQuery::Near(_) => return Ok(query.select(self.leases(key)?)),
+            LeaseQuery::Of(holder) if *holder == HolderId::unreadable() => {
+                return Ok(query.select(self.leases(key)?));
             }
-            LeasePart::Of(holder) if key.is_paths() => {
+            LeaseQuery::Of(holder) if key.is_paths() => {
                 match self.leases_with(key, reserved::of(self.db, holder)?)? {
                     Some(found) => found,
-                    None => return Ok(part.of(self.leases(key)?)),
+                    None => return Ok(query.select(self.leases(key)?)),
                 }
             }
-            LeasePart::Of(holder) => self.select_leases(
+            LeaseQuery::Of(holder) => self.select_leases(
                 key,
                 select_lease!("WHERE key = ?1 AND holder = ?2 ORDER BY token"),
                 &[&key.as_str(), &holder.as_str()],
             )?,
-            LeasePart::First(limit) => self.leases_from(key, i64::MIN, limit)?,
-            LeasePart::Beside(claim, limit) => self.select_leases(
+            LeaseQuery::First(limit) => self.leases_from(key, i64::MIN, limit)?,
+            LeaseQuery::Expiring(limit, Some(claim)) => self.select_leases(
                 key,
                 // In no mode is one whose slot can't be understood.
                 select_lease!(
@@ -100,7 +118,7 @@ impl Look for ReadTransaction<'_> {
                     &rows::limit(limit),
                 ],
             )?,
-            LeasePart::FirstToExpire(limit) => self.select_leases(
+            LeaseQuery::Expiring(limit, None) => self.select_leases(
                 key,
                 select_lease!(
                     "WHERE key = ?1 AND token IN
@@ -124,11 +142,12 @@ impl Look for ReadTransaction<'_> {
             .collect()
     }
 
-    fn waiting(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiting>> {
-        let select = "SELECT ticket, holder, named, mode, parked FROM tickets WHERE key = ?1 ORDER BY rank, ticket";
+    fn summaries(&mut self, key: &Key) -> rusqlite::Result<Vec<TicketSummary>> {
+        let select = "SELECT arrived, priority, ticket, holder, named, mode, parked FROM tickets WHERE key = ?1
+              ORDER BY rank, ticket";
         let found = self
             .db
-            .all(select, [key.as_str()], |row| Ok(rows::waiting(row)))?;
+            .all(select, [key.as_str()], |row| Ok(rows::summary(row)))?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -137,93 +156,44 @@ impl Look for ReadTransaction<'_> {
         self.select_tickets(key, all, &[&key.as_str()], usize::MAX)
     }
 
-    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> rusqlite::Result<Vec<Waiter>> {
+    fn some_tickets(&mut self, key: &Key, query: TicketQuery<'_>) -> rusqlite::Result<Vec<Waiter>> {
         let name = key.as_str();
-        let tickets = |select: &str, values: &[&dyn ToSql], limit| {
-            self.select_tickets(key, select, values, limit)
+        let few = |select: &str, values: &[&dyn ToSql]| {
+            self.select_tickets(key, select, values, usize::MAX)
         };
-        match part {
-            Part::First(limit) => tickets(
-                select_ticket!("WHERE key = ?1 ORDER BY rank, ticket"),
-                &[&name],
-                limit,
-            ),
-            Part::Before(rank, limit) => {
-                let (order, ticket) = rows::rank(rank);
-                tickets(
-                    select_ticket!(
-                        "WHERE key = ?1 AND (rank, ticket) < (?2, ?3)
-                         ORDER BY rank DESC, ticket DESC"
-                    ),
-                    &[&name, &order, &ticket],
-                    limit,
-                )
+        let found = match query.filter {
+            TicketFilter::All => {
+                let (select, order, ticket) = along(query.range, select_ticket!(""), "");
+                let values: [&dyn ToSql; 3] = [&name, &order, &ticket];
+                return self.select_tickets(key, &select, &values, query.limit);
             }
-            Part::After(rank, limit) => {
-                let (order, ticket) = rows::rank(rank);
-                tickets(
-                    select_ticket!(
-                        "WHERE key = ?1 AND (rank, ticket) > (?2, ?3)
-                         ORDER BY rank, ticket"
-                    ),
-                    &[&name, &order, &ticket],
-                    limit,
-                )
-            }
-            Part::Of(holder) => tickets(
+            TicketFilter::Of(holder) => few(
                 select_ticket!("WHERE holder = ?2 AND key = ?1"),
                 &[&name, &holder.as_str()],
-                usize::MAX,
-            ),
-            Part::Ticket(ticket) => tickets(
-                select_ticket!("WHERE ticket = ?2 AND key = ?1"),
-                &[&name, &rows::number(ticket.0)],
-                usize::MAX,
-            ),
-            Part::Newest => tickets(
+            )?,
+            TicketFilter::Ticket(ticket) => few(TICKET, &[&name, &rows::number(ticket.0)])?,
+            TicketFilter::Newest => few(
                 select_ticket!("WHERE ticket = (SELECT max(ticket) FROM tickets WHERE key = ?1)"),
                 &[&name],
-                usize::MAX,
-            ),
-            Part::FirstAgainst(mode @ Mode::Paths(_), limit) => {
-                let against = self.against(name, mode, None, limit)?;
-                self.tickets_with(key, &against)
-            }
-            Part::AgainstBefore(mode @ Mode::Paths(_), rank, limit) => {
-                let mut against = self.against(name, mode, Some(rank), usize::MAX)?;
-                against.drain(..against.len().saturating_sub(limit));
-                self.tickets_with(key, &against)
-            }
-            Part::FirstAgainst(mode, limit) => tickets(
-                select_ticket!("WHERE key = ?1 AND mode <> ?2 ORDER BY rank, ticket"),
-                &[&name, &mode.to_string()],
-                limit,
-            ),
-            Part::AgainstBefore(mode, rank, limit) => {
-                let (order, ticket) = rows::rank(rank);
-                tickets(
-                    select_ticket!(
-                        "WHERE key = ?1 AND (rank, ticket) < (?2, ?3) AND mode <> ?4
-                         ORDER BY rank DESC, ticket DESC"
-                    ),
-                    &[&name, &order, &ticket, &mode.to_string()],
-                    limit,
-                )
+            )?,
+            TicketFilter::Against(mode) => {
+                // Equal modes either admit each other, or are those of exclusive holders.
+                let equal = Some(mode).filter(|mode| mode.admits(mode));
+                self.tickets_for(key, query, equal, |waits| {
+                    waits.parse().is_ok_and(|waits: Mode| !waits.admits(mode))
+                })?
             }
             // Only the exclusive mode contradicts no other one; paths do not contradict each other.
-            Part::Contradicting(mode) => {
-                let mut tickets: Vec<Waiter> = tickets(
-                    select_ticket!(
-                        "WHERE key = ?1 AND mode NOT IN ('exclusive', ?2)
-                         AND NOT (?3 AND (mode LIKE 'paths:%' OR mode LIKE 'shared-paths:%'))"
-                    ),
-                    &[&name, &mode.to_string(), &mode.paths().is_some()],
-                    usize::MAX,
-                )?;
-                tickets.retain(|waiter| waiter.mode.contradicts(mode));
-                Ok(tickets)
+            TicketFilter::Contradicting(mode) => {
+                self.tickets_for(key, query, Some(mode), |waits| {
+                    !(mode.paths().is_some() && waits.contains("paths:"))
+                        && waits
+                            .parse()
+                            .is_ok_and(|waits: Mode| waits.contradicts(mode))
+                })?
             }
-        }
+        };
+        Ok(query.select(found))
     }
 
     fn count_waiters(&mut self, key: &Key, rank: Rank) -> rusqlite::Result<(usize, usize)> {
@@ -360,34 +330,31 @@ impl ReadTransaction<'_> {
         )
     }
 
-    /// The first tickets for a key that conflict with these paths and rank before this one, in order. Only modes are read.
-    fn against(
+    /// The tickets of a query that are for a mode which counts, and not for one that is left out. Only the modes of the others
+    /// are read.
+    fn tickets_for(
         &self,
-        key: &str,
-        mode: &Mode,
-        before: Option<Rank>,
-        limit: usize,
-    ) -> rusqlite::Result<Vec<i64>> {
-        let (order, ticket) = before.map_or((i64::MAX, i64::MAX), rows::rank);
-        let mut modes = self.db.prepare_cached(
-            "SELECT ticket, mode FROM tickets WHERE key = ?1 AND (rank, ticket) < (?2, ?3) ORDER BY rank, ticket",
-        )?;
-        let mut found = modes.query((key, order, ticket))?;
-        let mut against = Vec::new();
-        while let Some(row) = found.next()?.filter(|_| against.len() < limit) {
-            let waits = rows::text(row, 1)?.parse();
-            if waits.is_ok_and(|waits: Mode| !waits.admits(mode)) {
-                against.push(row.get(0)?);
+        key: &Key,
+        query: TicketQuery<'_>,
+        left_out: Option<&Mode>,
+        counts: impl Fn(&str) -> bool,
+    ) -> rusqlite::Result<Vec<Waiter>> {
+        let select = "SELECT ticket, mode FROM tickets ";
+        let (select, order, ticket) = along(query.range, select, "AND mode <> ?4");
+        let left_out = left_out.map_or_else(String::new, ToString::to_string);
+        let mut modes = self.db.prepare_cached(&select)?;
+        let mut found = modes.query((key.as_str(), order, ticket, left_out))?;
+        let mut tickets = Vec::new();
+        while tickets.len() < query.limit
+            && let Some(row) = found.next()?
+        {
+            if counts(&rows::text(row, 1)?) {
+                let ticket: i64 = row.get(0)?;
+                let values: [&dyn ToSql; 2] = [&key.as_str(), &ticket];
+                tickets.extend(self.select_tickets(key, TICKET, &values, 1)?);
             }
         }
-        Ok(against)
-    }
-
-    fn tickets_with(&self, key: &Key, tickets: &[i64]) -> rusqlite::Result<Vec<Waiter>> {
-        let one = select_ticket!("WHERE ticket = ?2 AND key = ?1");
-        let read = |ticket: &i64| self.select_tickets(key, one, &[&key.as_str(), ticket], 1);
-        let found: Vec<Vec<Waiter>> = tickets.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(found.into_iter().flatten().collect())
+        Ok(tickets)
     }
 
     /// The leases of one key, and what is known of their holders.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::params;
 use tenure_core::decide::View;
 use tenure_core::engine::{
-    self, Ended, KeyChange, LeasePart, Look, Part, Put, Step, Then, Waiting,
+    self, Ended, KeyChange, LeaseQuery, Look, Step, Then, TicketQuery, TicketSummary, Written,
 };
 use tenure_core::queue::Rank;
 use tenure_core::{
@@ -117,11 +117,11 @@ impl Look for WriteTransaction<'_> {
     fn some_leases(
         &mut self,
         key: &Key,
-        part: LeasePart<'_>,
+        query: LeaseQuery<'_>,
     ) -> Result<Vec<(Lease, Liveness)>, TransactionError> {
         match LockTable::of(key) {
-            Some(_) => Ok(part.of(self.leases(key)?)),
-            None => Ok(self.reader.some_leases(key, part)?),
+            Some(_) => Ok(query.select(self.leases(key)?)),
+            None => Ok(self.reader.some_leases(key, query)?),
         }
     }
 
@@ -133,12 +133,16 @@ impl Look for WriteTransaction<'_> {
         Ok(self.reader.tickets(key)?)
     }
 
-    fn waiting(&mut self, key: &Key) -> Result<Vec<Waiting>, TransactionError> {
-        Ok(self.reader.waiting(key)?)
+    fn summaries(&mut self, key: &Key) -> Result<Vec<TicketSummary>, TransactionError> {
+        Ok(self.reader.summaries(key)?)
     }
 
-    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, TransactionError> {
-        Ok(self.reader.some_tickets(key, part)?)
+    fn some_tickets(
+        &mut self,
+        key: &Key,
+        query: TicketQuery<'_>,
+    ) -> Result<Vec<Waiter>, TransactionError> {
+        Ok(self.reader.some_tickets(key, query)?)
     }
 
     fn count_waiters(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), TransactionError> {
@@ -184,7 +188,7 @@ impl Step for WriteTransaction<'_> {
         Ok(token)
     }
 
-    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TransactionError> {
+    fn write_lease(&mut self, lease: &Lease, put: Written) -> Result<(), TransactionError> {
         let (db, wall) = (self.reader.db, self.now().wall);
         let put_row = "INSERT OR REPLACE INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
              heartbeat_at, ttl_ms, boot, expires_boot, mode, slot)
@@ -207,14 +211,14 @@ impl Step for WriteTransaction<'_> {
         ];
         db.run(put_row, values)?;
         lock_tables::write(self.reader.tables, db, lease)?;
-        if lease.key.is_paths() && put != Put::Renewed {
+        if lease.key.is_paths() && put != Written::Renewed {
             reserved::add(db, lease)?;
         }
         match put {
-            Put::Granted { reason, waited } => {
+            Written::Granted { reason, waited } => {
                 self.record(&Event::granted(lease, reason, waited, wall))
             }
-            Put::Extended | Put::Renewed => Ok(history::renewed(db, wall, lease, self.options)?),
+            Written::Extended | Written::Renewed => Ok(history::renewed(db, wall, lease, self.options)?),
         }
     }
 

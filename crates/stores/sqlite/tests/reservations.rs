@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::engine::LeasePart;
+use tenure_core::engine::LeaseQuery;
 use tenure_core::{
     Acquired, ErrorKind, HolderId, Key, Lease, Mode, PathPattern, Places, Released, Store,
 };
@@ -50,7 +50,7 @@ fn reserve(store: &SqliteStore, holder: &str, mode: &Mode) -> Acquired {
 }
 
 fn near(store: &SqliteStore, places: &Places) -> Vec<Lease> {
-    let leases = store.some_leases(&Key::paths(), LeasePart::Near(places), soon());
+    let leases = store.some_leases(&Key::paths(), LeaseQuery::Near(places), soon());
     leases
         .unwrap()
         .into_iter()
@@ -141,7 +141,7 @@ fn the_index_finds_what_a_scan_of_all_reservations_finds() {
         assert_eq!(found, tokens(&leases, covers), "{file} in round {round}");
         let holder = format!("holder-{}", number % 7);
         let of = HolderId::parse(holder.clone()).unwrap();
-        let of = store.some_leases(&Key::paths(), LeasePart::Of(&of), soon());
+        let of = store.some_leases(&Key::paths(), LeaseQuery::Of(&of), soon());
         let of: BTreeSet<u64> = of.unwrap().iter().map(|(lease, _)| lease.token.0).collect();
         assert_eq!(
             of,
@@ -245,7 +245,7 @@ fn an_upgrade_keeps_the_reservations_and_indexes_them() {
     let read = SqliteStore::open_read_only(&project.path, SqliteOptions::default());
     assert_eq!(read.err().unwrap().kind, ErrorKind::ReadOnly);
     let look = SqliteStore::open_to_look(&project.path, SqliteOptions::default()).unwrap();
-    let seen = look.some_leases(&Key::paths(), LeasePart::First(1), soon());
+    let seen = look.some_leases(&Key::paths(), LeaseQuery::First(1), soon());
     assert_eq!(seen.unwrap_err().kind, ErrorKind::ReadOnly);
 
     let store = project.open();

@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use tenure_core::engine::{Ended, Look, Put, Step, Then};
+use tenure_core::engine::{Ended, Look, Written, Step, Then};
 use tenure_core::{
     ErrorKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Revision,
     StoreError, Ticket, Token, Waiter,
@@ -62,7 +62,7 @@ struct Changes {
     ended: Option<Ended>,
     /// The claims in files that end.
     ended_files: Vec<FileClaim>,
-    put: Option<(Lease, Put)>,
+    put: Option<(Lease, Written)>,
     /// All tickets as they will be; `None` if they stay.
     tickets: Option<Vec<Waiter>>,
     /// The last ticket that was removed.
@@ -122,7 +122,7 @@ impl Step for LedgerStep<'_> {
         Token(self.view.replay.seq).raised(before.saturating_add(1))
     }
 
-    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), StoreError> {
+    fn write_lease(&mut self, lease: &Lease, put: Written) -> Result<(), StoreError> {
         self.view.store.check_ttl(lease.ttl)?;
         self.changes.put = Some((lease.clone(), put));
         Ok(())
@@ -325,7 +325,7 @@ impl<'a> LedgerStep<'a> {
                 }
                 self.save()?;
             }
-            Some((lease, Put::Granted { waited, .. })) => {
+            Some((lease, Written::Granted { waited, .. })) => {
                 let dialect = self.view.store.ledger.dialect;
                 let event = self.event(&ClaimEvent::Begin {
                     form: self.view.replay.form(dialect),
@@ -352,7 +352,7 @@ impl<'a> LedgerStep<'a> {
                 }
                 self.state()?.advance();
             }
-            Some((lease, Put::Extended | Put::Renewed)) => {
+            Some((lease, Written::Extended | Written::Renewed)) => {
                 let Some(claim) = claim else {
                     return Ok(Committed::Conflict);
                 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::engine::{Ended, KeyChange, Put, Step, Then};
+use tenure_core::engine::{Ended, KeyChange, Written, Step, Then};
 use tenure_core::{
     Event, EventKind, Evidence, Holder, HolderId, Key, Lease, StoreError, Ticket, Token, Waiter,
 };
@@ -157,7 +157,7 @@ impl Step for EtcdStep<'_> {
         Ok(self.token())
     }
 
-    fn write_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TaskError> {
+    fn write_lease(&mut self, lease: &Lease, put: Written) -> Result<(), TaskError> {
         let key = &lease.key;
         let stored = self.stored(lease);
         let name = match &stored {
@@ -165,7 +165,7 @@ impl Step for EtcdStep<'_> {
             None => self.new_lease_name(key),
         };
         self.begin_life(lease, &name)?;
-        if matches!(put, Put::Granted { .. }) && self.committed.is_none() {
+        if matches!(put, Written::Granted { .. }) && self.committed.is_none() {
             self.compare_origin()?;
         }
         let record = LeaseRecord {
@@ -190,17 +190,17 @@ impl Step for EtcdStep<'_> {
             is_damaged: false,
         });
         match (put, stored) {
-            (Put::Granted { reason, waited }, _) => {
+            (Written::Granted { reason, waited }, _) => {
                 self.writes.guarded.insert(key.clone());
                 let event = Event::granted(lease, reason, waited, self.now.wall);
                 self.record(event, true);
             }
-            (Put::Renewed, Some(stored)) => {
+            (Written::Renewed, Some(stored)) => {
                 let name = self.store.layout.lease(key, &stored.name);
                 let same = Compare::unchanged(name, stored.modified);
                 self.writes.compares.push(same);
             }
-            (Put::Extended | Put::Renewed, stored) => {
+            (Written::Extended | Written::Renewed, stored) => {
                 self.writes.guarded.insert(key.clone());
                 // Renewals are not recorded, but the history must say that others may hold the key now.
                 if stored.is_some_and(|stored| stored.record.mode != lease.mode) {
