@@ -208,7 +208,7 @@ pub(crate) fn watched<T, W: WaitText>(
     let signal = match SignalWatch::stop(&watch) {
         Ok(signal) => signal,
         Err(error) => {
-            let message = format!("cannot wait: the operating system refused ({error})");
+            let message = format!("cannot wait for signals ({error})");
             return Err(Failure::new(ErrorCode::Io, message));
         }
     };

@@ -12,7 +12,7 @@
 //! # What this does not do
 //!
 //! Only events are without a gap. A waiter that came and went between two looks, or a lock of another program, is
-//! in no history, and is not reported.
+//! not recorded, and is not reported.
 
 mod alarm;
 mod change;

@@ -29,7 +29,7 @@ const WIDEST: usize = 24;
 const NARROWEST: usize = 20;
 
 /// Grants of one key in one store that do not overlap, each with the wait before it; and below its last lane the waiters
-/// that the key has now. Waits that were given up are in no history.
+/// that the key has now. Abandoned waits are not recorded.
 pub(crate) struct Lane {
     pub(crate) store: String,
     pub(crate) key: Key,

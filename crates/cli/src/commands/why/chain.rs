@@ -239,7 +239,7 @@ impl Chain<'_> {
         let of = self.place.short_url(&store.url);
         for (lease, verdict) in &lock.leases {
             let held = match verdict.ended() {
-                Some(_) => "on record as held",
+                Some(_) => "still listed as held",
                 None => "held",
             };
             let (key, holder) = (&lock.key, &lease.holder);
@@ -404,7 +404,7 @@ impl Chain<'_> {
     }
 }
 
-/// When a lease ends by itself, at the latest.
+/// When a lease ends by itself.
 fn ends(lease: &tenure::store::Lease, verdict: &Verdict, expiry: &str) -> String {
     let renewed = lease.holder.liveness_lock().is_some();
     match (verdict, &lease.expires) {
