@@ -138,11 +138,6 @@ impl<'a, W> Ask<'a, W> {
         self
     }
 
-    /// Whether [`keep_place`](Self::keep_place) was called.
-    pub fn keeps_place(&self) -> bool {
-        self.on_timeout == Withdrawal::Park
-    }
-
     /// Calls the observer at least this often.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;

@@ -19,5 +19,5 @@ mod change;
 mod feed;
 
 pub use alarm::Alarm;
-pub use change::{Change, Index};
+pub use change::{Change, Index, StoreChange};
 pub use feed::{Feed, Gap, Log, daemon_in_words};
