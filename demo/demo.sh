@@ -5,7 +5,7 @@
 set -eu
 
 PATH=$(dirname "${TENURE:?run this through: make demo}"):$PATH
-unset TENURE TENURE_HOLDER TENURE_WITHIN TENURE_TASK_ID TENURE_TOKEN TENURE_KEY
+unset TENURE TENURE_HOLDER TENURE_PARENT_LEASES TENURE_TASK_ID TENURE_TOKEN TENURE_KEY
 project=$(mktemp -d)
 jobs=()
 finish() {

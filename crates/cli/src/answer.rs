@@ -184,7 +184,12 @@ impl From<StoreError> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        let message = format!("the operating system refused ({error})");
+        let message = if error.get_ref().is_some() {
+            // It says what failed, and where.
+            error.to_string()
+        } else {
+            format!("a system call failed ({error})")
+        };
         Self::new(ErrorCode::Io, message)
     }
 }

@@ -1,5 +1,7 @@
 //! Text cut and padded to a width in terminal columns. A wide character or an emoji takes two columns.
 
+use std::os::fd::AsFd;
+
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -8,7 +10,12 @@ const DEFAULT: usize = 80;
 
 /// The width of standard output: of its terminal, or `COLUMNS`.
 pub(crate) fn terminal_width() -> usize {
-    let reported = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    width_of(std::io::stdout())
+}
+
+/// The same for another stream.
+pub(crate) fn width_of(stream: impl AsFd) -> usize {
+    let reported = rustix::termios::tcgetwinsize(stream).ok();
     let reported = reported.map(|size| usize::from(size.ws_col));
     let set = || std::env::var("COLUMNS").ok()?.parse().ok();
     reported
@@ -67,6 +74,26 @@ pub(crate) fn middle(text: &str, most: usize) -> String {
     format!("{}…{end}", start.concat())
 }
 
+/// The text with each UUID in it as its first group, as lists show ids of sessions.
+pub(crate) fn short_ids(text: &str) -> String {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut rest = parts.as_slice();
+    let mut kept = Vec::new();
+    while let [first, others @ ..] = rest {
+        let groups = || rest.iter().take(GROUPS.len());
+        let is_id = groups().map(|part| part.len()).eq(GROUPS) && groups().all(|part| is_hex(part));
+        kept.push(*first);
+        rest = if is_id {
+            others.get(GROUPS.len() - 1..).unwrap_or_default()
+        } else {
+            others
+        };
+    }
+    kept.join("-")
+}
+
 /// The text padded to at least `least` columns.
 pub(crate) fn filled(text: &str, least: usize) -> String {
     let missing = least.saturating_sub(width(text));
@@ -120,6 +147,22 @@ mod tests {
                 assert!(width(&middle(text, most)) <= most, "{text} {most}");
                 assert_eq!(width(&filled(&cut(text, most), 12)), 12);
             }
+        }
+    }
+
+    #[test]
+    fn an_id_of_a_session_is_shown_as_its_first_group() {
+        let id = "3873d8d6-8887-4c62-a418-92d5cefd0df7";
+        assert_eq!(short_ids(&format!("codex-{id}")), "codex-3873d8d6");
+        assert_eq!(short_ids(&format!("a-{id}-b")), "a-3873d8d6-b");
+        assert_eq!(short_ids(id), "3873d8d6");
+        for whole in [
+            "agent-1",
+            "",
+            "a--b",
+            "3873d8d6-8887-4c62-a418-92d5cefd0dfx",
+        ] {
+            assert_eq!(short_ids(whole), whole);
         }
     }
 

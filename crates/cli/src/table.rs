@@ -1,60 +1,137 @@
 //! Tables without borders: cut to the terminal for people, whole for `grep` and `awk`.
 //!
 //! 1. Where standard output is no terminal, a row is one line, however long.
-//! 2. On a terminal, names are shortened in the middle, because their ends tell them apart, and processes at the end,
-//!    because they begin with the pid. Times, numbers and states stay whole.
-//! 3. Prose, which is the last column, is broken between words.
+//! 2. On a terminal, columns give way in this order: the one that is to go first, the ids of sessions, what is beside the
+//!    names, and last the names: keys, paths and holders. Times and numbers stay whole.
+//! 3. Names are shortened in the middle, because their ends tell them apart, and the others at the end:
+//!    a process begins with its pid.
+//! 4. Prose, which is the last column, is broken between words.
 
 use std::io::IsTerminal;
 use tenure::text::flat;
 
 use crate::fit;
 
-/// The columns that may be shortened.
-const NAMES: [&str; 11] = [
-    "ID", "KEY", "MODE", "HOLDER", "PROCESS", "TITLE", "NAME", "SECTION", "TAGS", "NODE", "VALUE",
+/// The columns that may be shortened: those that give way first, and those that do so last.
+const BESIDE_NAMES: [&str; 10] = [
+    "MODE",
+    "PROCESS",
+    "REMAINING",
+    "TITLE",
+    "SECTION",
+    "TAGS",
+    "VALUE",
+    "NOTE",
+    "WHY",
+    "DETAIL",
+];
+const NAMES: [&str; 8] = [
+    "KEY", "PATHS", "HOLDER", "RUNNER", "ID", "NAME", "NODE", "TASK",
 ];
 
 /// The columns that hold prose.
 const PROSE: [&str; 2] = ["DETAIL", "DESCRIPTION"];
 
 /// No name is shortened to fewer columns than this.
-const LEAST: usize = 8;
-
-/// The longest mode that is a word.
-const LEAST_MODE: usize = "exclusive".len();
+const LEAST: usize = 9;
 
 /// Prose that has fewer columns than this beside the row is printed below it.
 const LEAST_PROSE: usize = 24;
 
 /// The blanks between two columns.
-const GAP: usize = 2;
+pub(crate) const GAP: usize = 2;
+
+/// How wide each column is. All of them have `room` if the names can be shortened so far. A row with fewer cells is a title.
+pub(crate) fn widths(header: &[&str], rows: &[Vec<String>], room: usize) -> Vec<usize> {
+    let rows = rows.iter().filter(|row| row.len() >= header.len());
+    let mut widths: Vec<usize> = header.iter().map(|name| fit::width(name)).collect();
+    let mut short = widths.clone();
+    for row in rows {
+        for ((width, short), cell) in widths.iter_mut().zip(&mut short).zip(row) {
+            *width = (*width).max(fit::width(cell));
+            *short = (*short).max(fit::width(&fit::short_ids(cell)));
+        }
+    }
+    let gaps = GAP * widths.len().saturating_sub(1);
+    let is_over = |widths: &[usize]| widths.iter().sum::<usize>() + gaps > room;
+    if is_over(&widths) {
+        for ((width, short), name) in widths.iter_mut().zip(short).zip(header) {
+            if is_holder(name) {
+                *width = short;
+            }
+        }
+    }
+    for names in [&BESIDE_NAMES[..], &NAMES[..]] {
+        while is_over(&widths) {
+            let mut widest = widths.iter_mut().zip(header);
+            let widest = widest
+                .by_ref()
+                .filter(|(width, name)| **width > LEAST && names.contains(*name))
+                .max_by_key(|(width, _)| **width);
+            match widest {
+                Some((width, _)) => *width -= 1,
+                None => break,
+            }
+        }
+    }
+    widths
+}
+
+fn is_holder(name: &str) -> bool {
+    matches!(name, "HOLDER" | "RUNNER")
+}
+
+/// A row with columns of these widths.
+pub(crate) fn line(header: &[&str], row: &[String], widths: &[usize]) -> String {
+    let cells = row.iter().zip(widths).zip(header);
+    let cells: Vec<String> = cells
+        .map(|((cell, width), name)| {
+            let fitted = match *name {
+                "PROCESS" | "REMAINING" | "NOTE" | "WHY" | "DETAIL" => fit::cut(cell, *width),
+                name if is_holder(name) && fit::width(cell) > *width => {
+                    fit::middle(&fit::short_ids(cell), *width)
+                }
+                _ => fit::middle(cell, *width),
+            };
+            fit::filled(&fitted, *width)
+        })
+        .collect();
+    cells.join(&" ".repeat(GAP))
+}
 
 /// A table with a header.
+#[derive(Clone)]
 pub(crate) struct Table {
-    header: Vec<String>,
+    header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     /// Lines that stand before a row, by the number of that row.
     groups: Vec<(usize, String)>,
-    /// The column that rows have and the table has not.
-    left_out: Option<usize>,
+    first_to_go: Option<&'static str>,
 }
 
 impl Table {
-    pub(crate) fn new(header: &[&str]) -> Self {
+    pub(crate) fn new(header: &[&'static str]) -> Self {
         Self {
-            header: header.iter().map(|&name| name.to_owned()).collect(),
+            header: header.to_vec(),
             rows: Vec::new(),
             groups: Vec::new(),
-            left_out: None,
+            first_to_go: None,
         }
     }
 
-    /// Leaves a column out of the rows that follow.
+    /// Leaves a column out where the terminal has no room for all of them: other columns say the same.
+    pub(crate) fn first_to_go(mut self, name: &'static str) -> Self {
+        self.first_to_go = Some(name);
+        self
+    }
+
+    /// Leaves a column out.
     pub(crate) fn leave_out(&mut self, name: &str) {
-        self.left_out = self.header.iter().position(|known| known == name);
-        if let Some(column) = self.left_out {
+        if let Some(column) = self.header.iter().position(|known| *known == name) {
             self.header.remove(column);
+            for row in &mut self.rows {
+                row.remove(column);
+            }
         }
     }
 
@@ -64,9 +141,7 @@ impl Table {
     }
 
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        let cells = cells.into_iter().enumerate();
-        let cells = cells.filter(|(column, _)| Some(*column) != self.left_out);
-        let cells = cells.map(|(_, cell)| flat(&cell.into()));
+        let cells = cells.into_iter().map(|cell| flat(&cell.into()));
         self.rows.push(cells.collect());
     }
 
@@ -76,34 +151,36 @@ impl Table {
     }
 
     fn fitted(&self, width: Option<usize>) -> String {
-        let last = self.header.last().map_or("", String::as_str);
+        let last = self.header.last().copied().unwrap_or_default();
         let prose = width.filter(|_| PROSE.contains(&last));
         let columns = self.header.len() - usize::from(prose.is_some());
-        let mut widths: Vec<usize> = (0..columns).map(|column| self.natural(column)).collect();
-        let gaps = GAP * columns.saturating_sub(1);
-        if let Some(width) = width {
-            self.shorten(&mut widths, width.saturating_sub(gaps));
+        let header = self.header.get(..columns).unwrap_or_default();
+        let beside: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| row.iter().take(columns).cloned().collect())
+            .collect();
+        let whole = widths(header, &beside, usize::MAX);
+        let widths = width.map_or_else(|| whole.clone(), |width| widths(header, &beside, width));
+        if let Some(name) = self.first_to_go
+            && whole != widths
+        {
+            let mut rest = self.clone();
+            rest.first_to_go = None;
+            rest.leave_out(name);
+            return rest.fitted(width);
         }
-        let used: usize = widths.iter().sum::<usize>() + gaps;
+        let used: usize = widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
         let left = prose.map_or(0, |width| width.saturating_sub(used + GAP));
+        let names: Vec<String> = self.header.iter().map(|&name| name.to_owned()).collect();
         let mut lines = Vec::new();
-        for (number, row) in [&self.header].into_iter().chain(&self.rows).enumerate() {
+        for (number, row) in [&names].into_iter().chain(&self.rows).enumerate() {
             let titles = self.groups.iter();
             for (_, title) in titles.filter(|(before, _)| *before + 1 == number) {
                 lines.push(String::new());
                 lines.push(fit::cut(title, width.unwrap_or(usize::MAX)));
             }
-            let cells = row.iter().zip(&widths).zip(&self.header);
-            let cells: Vec<String> = cells
-                .map(|((cell, width), name)| {
-                    let fitted = match name.as_str() {
-                        "PROCESS" => fit::cut(cell, *width),
-                        _ => fit::middle(cell, *width),
-                    };
-                    fit::filled(&fitted, *width)
-                })
-                .collect();
-            let mut line = cells.join(&" ".repeat(GAP));
+            let mut line = line(header, row, &widths);
             let mut more = Vec::new();
             if let (Some(width), Some(text)) = (prose, row.get(columns)) {
                 let below = left < LEAST_PROSE;
@@ -117,7 +194,7 @@ impl Table {
                     line = format!("{}{}{}", line, " ".repeat(GAP), more.remove(0));
                 }
                 // The name of a column that is not beside the others would say nothing.
-                if below && std::ptr::eq(row, &raw const self.header) {
+                if below && number == 0 {
                     more.clear();
                 }
                 for text in &mut more {
@@ -128,31 +205,6 @@ impl Table {
             lines.extend(more);
         }
         lines.join("\n")
-    }
-
-    fn natural(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column));
-        let widths = cells.map(|cell| fit::width(cell));
-        let header = self.header.get(column).map_or(0, |name| fit::width(name));
-        widths.max().unwrap_or(0).max(header)
-    }
-
-    /// Takes columns from the widest name until all fit, or none can be shortened.
-    fn shorten(&self, widths: &mut [usize], available: usize) {
-        while widths.iter().sum::<usize>() > available {
-            let names = widths.iter_mut().zip(&self.header);
-            let widest = names
-                .filter(|(width, name)| {
-                    let least = if *name == "MODE" { LEAST_MODE } else { LEAST };
-                    **width > least && NAMES.contains(&name.as_str())
-                })
-                .map(|(width, _)| width)
-                .max_by_key(|width| **width);
-            match widest {
-                Some(width) => *width -= 1,
-                None => return,
-            }
-        }
     }
 }
 
@@ -194,6 +246,31 @@ mod tests {
                 assert!(line.contains("ago") || line.contains("SINCE"), "{line}");
             }
         }
+    }
+
+    #[test]
+    fn the_ids_of_sessions_give_way_before_names_and_a_state_before_them() {
+        let mut table = Table::new(&["KEY", "HOLDER", "STATE", "TITLE"]).first_to_go("STATE");
+        let holder = "claude-code-3873d8d6-8887-4c62-a418-92d5cefd0df7";
+        table.row(["src/parser/mod.rs", holder, "held", "Fix the parser"]);
+        for (width, fitted) in [
+            (
+                85,
+                "src/parser/mod.rs  claude-code-3873d8d6-8887-4c62-a418-92d5cefd0df7  Fix the parser",
+            ),
+            (
+                60,
+                "src/parser/mod.rs  claude-code-3873d8d6  Fix the parser",
+            ),
+            (50, "src/parser/mod.rs  claude-code-3873d8d6  Fix …rser"),
+            (44, "src/pars…/mod.rs  claude-…873d8d6  Fix …rser"),
+        ] {
+            let text = table.fitted(Some(width));
+            assert!(!text.contains("STATE"), "{text}");
+            assert_eq!(text.lines().nth(1).unwrap(), fitted, "{width}");
+        }
+        assert!(table.fitted(Some(110)).contains("held"));
+        assert!(table.fitted(None).contains("held"));
     }
 
     #[test]

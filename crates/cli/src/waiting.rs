@@ -144,11 +144,17 @@ pub(crate) fn acquire_or(
     report: impl FnOnce(&Busy) -> Failure,
 ) -> Result<Guard, Failure> {
     let several = ask.keys().count() > 1;
-    let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait::new(tenure, key, several));
+    let mut wait = KeyWait::new(tenure, key, several);
     // The lock of another program is asked for under that program's rules.
-    if !ask.keeps_place() && !tenure.store().capabilities().any_key {
-        display = display.keeps_no_place();
+    if let Some(first) = ask.keys().next()
+        && tenure.store().capabilities().any_key
+    {
+        // Only one name or path can be asked about.
+        let is_several = several || *first == Key::paths() && key.contains(' ');
+        let what = if is_several { first.as_str() } else { key };
+        wait = wait.with_more(what, &words::in_store(global.store.as_deref()));
     }
+    let mut display = WaitDisplay::new(global, tenure.clock(), wait);
     let mut own = None;
     let (outcome, signal) = watched(signals, &mut display, |cancel, observer| {
         ask.acquire_watched(cancel, &mut |progress| {
@@ -208,7 +214,7 @@ pub(crate) fn watched<T, W: WaitText>(
     let signal = match SignalWatch::stop(&watch) {
         Ok(signal) => signal,
         Err(error) => {
-            let message = format!("cannot wait: the operating system refused ({error})");
+            let message = format!("cannot wait for signals ({error})");
             return Err(Failure::new(ErrorCode::Io, message));
         }
     };

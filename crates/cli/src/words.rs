@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::store::{HolderId, Key, Lease, Moment, Verdict, Waiter};
+use tenure::store::{Doubt, HolderId, Key, Lease, Moment, Verdict, Waiter};
 use tenure::tasks::{Section, Task};
 use tenure::text::{duration, flat};
 pub(crate) use tenure::text::{quoted, quoted_bytes};
@@ -32,7 +32,12 @@ pub(crate) fn ago(now: &Moment, at: Timestamp) -> String {
 
 /// How much time has passed since then.
 pub(crate) fn age(now: &Moment, at: Timestamp) -> String {
-    elapsed(Duration::try_from(now.wall.duration_since(at)).unwrap_or_default())
+    elapsed(passed(now, at))
+}
+
+/// The time since then.
+pub(crate) fn passed(now: &Moment, at: Timestamp) -> Duration {
+    Duration::try_from(now.wall.duration_since(at)).unwrap_or_default()
 }
 
 /// How long ago, if the record tells.
@@ -137,6 +142,30 @@ pub(crate) fn mode(lease: &Lease) -> String {
     }
 }
 
+/// What a lease or a waiter is about: a key, or paths.
+pub(crate) fn subject(key: &Key, mode: &Mode) -> String {
+    match mode.paths() {
+        Some(_) => asked_mode(mode),
+        None => key.to_string(),
+    }
+}
+
+/// What is held, and how, if others may hold it, too.
+pub(crate) fn held_subject(lease: &Lease) -> String {
+    match lease.mode {
+        Mode::Shared | Mode::Slots(_) => format!("{} ({})", lease.key, mode(lease)),
+        Mode::Exclusive | Mode::Paths(_) => subject(&lease.key, &lease.mode),
+    }
+}
+
+/// The verdict on a lease in a word or two.
+pub(crate) fn verdict(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Unknown(Doubt::Detached) => "no process",
+        other => other.word(),
+    }
+}
+
 /// How a waiter is to hold a key: its mode, or its paths.
 pub(crate) fn asked_mode(mode: &Mode) -> String {
     match mode.paths() {
@@ -156,7 +185,8 @@ pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
     format!("{holder} since {}", since(now, lease))
 }
 
-fn since(now: &Moment, lease: &Lease) -> String {
+/// Since when a lease is held, and for how long that is.
+pub(crate) fn since(now: &Moment, lease: &Lease) -> String {
     match lease.since() {
         Some(at) => format!("{}, {}", time(at), ago(now, at)),
         None => UNKNOWN.to_owned(),
@@ -369,20 +399,8 @@ pub(crate) fn task_line(task: &Task) -> String {
 
 /// A task that another runner holds, in the words of the protocol.
 pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
-    task_held(&task.id, &title(task), lease)
-}
-
-/// The same, for a task of which only the id and the title are known.
-pub(crate) fn task_held(id: &str, title: &str, lease: &Lease) -> Failure {
-    let what = format!("Task {title}");
-    let details = TaskLockedJson {
-        task_id: Some(id.to_owned()),
-        section_id: None,
-        locked_by: lease.holder.id.clone(),
-        expires_at: wall_end(lease),
-    };
-    let message = "Task is locked by another runner";
-    locked_by_runner(ErrorCode::TaskLocked, message, &what, &details)
+    let what = format!("Task {}", title(task));
+    held_by_runner(&what, Some(task.id.clone()), None, lease)
 }
 
 /// A task whose section another runner holds, in the words of the protocol.
@@ -392,47 +410,40 @@ pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
         None => (lease.key.id(), lease.key.id()),
     };
     let what = format!("Section \"{}\" of task {}", flat(name), title(task));
-    section_held(&what, Some(task.id.clone()), id, lease)
+    held_by_runner(&what, Some(task.id.clone()), Some(id.to_owned()), lease)
 }
 
 /// A section that can't be deleted because another runner holds it.
 pub(crate) fn section_in_use(section: &Section, lease: &Lease) -> Failure {
     let what = format!("Section \"{}\"", flat(&section.name));
-    section_held(&what, None, &section.id, lease)
+    held_by_runner(&what, None, Some(section.id.clone()), lease)
 }
 
-/// A section that another runner holds. `task_id` is the task that was wanted.
-pub(crate) fn section_held(
+/// A task or its section that another runner holds, in the words of the protocol. `task_id` is the task that was wanted,
+/// `section_id` the section, if that is what is held.
+pub(crate) fn held_by_runner(
     what: &str,
     task_id: Option<String>,
-    id: &str,
+    section_id: Option<String>,
     lease: &Lease,
 ) -> Failure {
+    let (code, kind) = match section_id {
+        Some(_) => (ErrorCode::SectionLocked, "Section"),
+        None => (ErrorCode::TaskLocked, "Task"),
+    };
+    let (locked_by, expires_at) = (lease.holder.id.clone(), wall_end(lease));
+    let until = expires_at.map_or_else(|| NO_END.to_owned(), |end| end.to_string());
+    // The protocol prescribes these lines, the capital letter included.
+    let text = format!("Error: {what} is locked by runner {locked_by}\nLock expires at: {until}");
     let details = TaskLockedJson {
         task_id,
-        section_id: Some(id.to_owned()),
-        locked_by: lease.holder.id.clone(),
-        expires_at: wall_end(lease),
+        section_id,
+        locked_by,
+        expires_at,
     };
-    let message = "Section is locked by another runner";
-    locked_by_runner(ErrorCode::SectionLocked, message, what, &details)
-}
-
-fn locked_by_runner(
-    code: ErrorCode,
-    message: &str,
-    what: &str,
-    details: &TaskLockedJson,
-) -> Failure {
-    let until = details
-        .expires_at
-        .map_or_else(|| NO_END.to_owned(), |end| end.to_string());
-    // The protocol prescribes these lines, the capital letter included.
-    let text = format!(
-        "Error: {what} is locked by runner {}\nLock expires at: {until}",
-        details.locked_by
-    );
-    Failure::new(code, message).verbatim(text).details(details)
+    Failure::new(code, format!("{kind} is locked by another runner"))
+        .verbatim(text)
+        .details(details)
 }
 
 /// A lease's end by the wall clock, for an error that knows no other clock.

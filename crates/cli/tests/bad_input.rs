@@ -393,7 +393,7 @@ fn a_command_that_runs_under_a_lease_may_pass_any_arguments() {
     for within in ["", ",", "abc", "1,2,,x", "99999999999999999999999999"] {
         project
             .call("run build")
-            .env("TENURE_WITHIN", within)
+            .env("TENURE_PARENT_LEASES", within)
             .sh("true")
             .end()
             .exits(0);

@@ -409,7 +409,7 @@ fn a_daemon_inherits_nothing_from_its_starter() {
         "TENURE_HOLDER",
         "TENURE_TOKEN",
         "TENURE_KEY",
-        "TENURE_WITHIN",
+        "TENURE_PARENT_LEASES",
     ] {
         assert!(!environment.contains(&format!("{name}=")), "{name}");
     }

@@ -752,7 +752,7 @@ impl Repository {
         self.tenure(&format!("unreserve {name} --as me")).exits(0);
     }
 
-    /// The commits that passed the guard: each with whether a hook saw it, and against whom.
+    /// The commits made in spite of the guard: each with whether a hook saw it, and against whom.
     fn bypasses(&self) -> Vec<(String, bool, String)> {
         let status = self.tenure("guard status --json").json();
         let found = status["data"]["bypasses"].as_array().unwrap().clone();

@@ -379,7 +379,7 @@ fn without_a_project_every_command_says_how_to_create_one() {
     }
     project.call("run build").sh("touch ran").end().exits(3);
     assert!(!project.path("ran").exists());
-    assert!(!project.path(".tenure").exists(), "nothing was made");
+    assert!(!project.path(".tenure").exists(), "nothing was created");
 }
 
 #[test]

@@ -570,7 +570,10 @@ fn the_doctor_finds_what_is_wrong_around_the_locks() {
     assert_eq!(codes(&said, "problems"), expected, "{said}");
     assert!(said.to_string().contains("config.yaml:1:10"), "{said}");
     let status = project.tenure("status").exits(0).out;
-    assert!(status.contains("3 problems: tenure doctor"), "{status}");
+    assert!(
+        status.contains("Problems:  3: tenure doctor\n           the daemon (pid "),
+        "{status}"
+    );
 }
 
 #[test]
@@ -666,6 +669,46 @@ fn ten_thousand_locks_are_listed() {
 }
 
 #[test]
+fn status_lists_ten_leases_and_paths_with_their_waiters() {
+    let project = Project::new();
+    for number in 0..9 {
+        project.acquire(&format!("k{number} --as me"));
+    }
+    project.acquire("shared --as me --shared");
+    project.tenure("reserve src/** --as writer").exits(0);
+    project.tenure("reserve docs --as writer").exits(0);
+    let _first = project.queue("k7", "run k7 --as one -- true");
+    let _second = project.queue("k7", "run k7 --as two -- true");
+    let _third = project.queue("paths", "reserve src/a.rs --as three");
+    let said = project.tenure("status --as me").exits(0).out;
+    let rows: Vec<Vec<&str>> = said
+        .lines()
+        .take(11)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0], ["KEY", "HOLDER", "SINCE", "WAITING"]);
+    assert_eq!((rows[1][0], rows[1][3]), ("k7", "2"), "{said}");
+    assert_eq!(rows[2][..2], ["src/**", "writer"], "{said}");
+    assert_eq!(rows[2][3], "1", "{said}");
+    assert!(
+        said.contains("\nand 2 more: tenure locks\n\nProject:"),
+        "{said}"
+    );
+    assert!(said.contains("12 held, 3 waiting"), "{said}");
+
+    // The other lists leave reservations to their own.
+    let hint = "2 reservations, 1 waiting: tenure reservations\n";
+    for list in ["locks list", "locks list --all"] {
+        let text = project.tenure(list).exits(0).out;
+        assert!(text.ends_with(hint) && !text.contains("src/"), "{text}");
+        assert!(text.contains("k7"), "{text}");
+    }
+    let json = project.tenure("locks list --json").exits(0).json();
+    let locks = json["data"]["locks"].as_array().unwrap();
+    assert!(locks.iter().any(|lock| lock["key"] == "paths"), "{json}");
+}
+
+#[test]
 fn status_is_shown_also_by_tenure_alone_in_a_project() {
     let project = Project::new();
     project.acquire("mine --as me");
@@ -677,10 +720,14 @@ fn status_is_shown_also_by_tenure_alone_in_a_project() {
         "not running",
         "mine (",
         "as me",
-        "Wrong:     nothing",
+        "Problems:  none",
     ] {
         assert!(said.out.contains(words), "no {words:?} in {said:?}");
     }
+    assert!(
+        said.out.starts_with("KEY    HOLDER  SINCE  WAITING\n"),
+        "{said:?}"
+    );
     let alone = project.tenure("--as me").exits(0);
     assert_eq!(
         alone.out.lines().count(),

@@ -64,8 +64,8 @@ fn a_waiter_says_so_in_one_line_and_has_the_key_when_the_first_one_ends() {
         "up to 10m",
         "first",
         "pid",
-        "since",
         "1st in the queue",
+        "more: tenure why build",
     ] {
         assert!(line.contains(word), "{word}: {line}");
     }
@@ -125,24 +125,36 @@ fn a_quiet_wait_says_nothing_and_a_json_wait_says_it_in_lines_beside_the_output(
 }
 
 #[test]
-fn a_wait_without_a_terminal_says_how_to_survive_a_cut_off_call() {
+fn a_wait_without_a_terminal_is_announced_in_one_short_line_and_why_says_the_rest() {
     let project = Project::new();
-    let _held = project.hold("run build --as first --ttl 1h");
-    for (words, says) in [
-        (
-            "run build --as me --wait 100ms -- true",
-            "ask again with the same --as to keep the place",
-        ),
-        ("acquire build --wait 100ms", "give it --as NAME"),
-        (
-            "run build -w 0.1 -- true",
-            "up to 100ms (--wait sets the limit, --no-wait ends at once)",
-        ),
+    let held = project.hold("run build --as first --ttl 1h");
+    for words in [
+        "run build --as me --wait 100ms -- true",
+        "acquire build --wait 100ms",
+        "run build -w 0.1 -- true",
     ] {
-        let said = project.tenure(words).fails(6, &["waiting for build", says]);
+        let said = project.tenure(words).fails(6, &["waiting for build"]);
         let kept = said.err.contains("is kept for 10m");
         assert_eq!(kept, words.contains("--as"), "{said:?}");
+        let line = said.err.lines().next().unwrap();
+        let (before, after) = line.split_once(" for ").unwrap();
+        assert_eq!(before, "tenure: waiting", "{line}");
+        let pid = held.pid();
+        assert!(
+            after.starts_with(&format!("build, up to 100ms: held by first (pid {pid} on ")),
+            "{line}"
+        );
+        let end = ", 1st in the queue; more: tenure why build";
+        assert!(after.ends_with(end), "{line}");
+        assert!(line.len() < 160, "{line}");
     }
+    let why = project.tenure("why build").exits(0).out;
+    assert!(
+        why.contains("With --as NAME, a waiter that is cut off keeps its place."),
+        "{why}"
+    );
+    let why = project.tenure("why build --as me").exits(0).out;
+    assert!(!why.contains("--as NAME"), "{why}");
 }
 
 #[test]
@@ -531,7 +543,7 @@ fn a_holder_is_asked_to_release_and_sees_it_everywhere() {
     project.tenure("acquire build --as ann --ttl 10m").exits(0);
     project
         .tenure("ask build --as ann")
-        .fails(5, &["nobody is asked", "you are ann"]);
+        .fails(5, &["no other holder to ask", "you are ann"]);
     project.tenure("ask build --as bob --note hotfix").exits(0);
     let shown = project.tenure("locks show build").exits(0).out;
     assert!(shown.contains("bob asks for build: hotfix"), "{shown}");

@@ -13,8 +13,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::Process;
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::beneath;
+use tenure_host::files::look;
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -118,12 +119,16 @@ pub struct StopRecord {
 impl DaemonState {
     /// Reads the file; `None` if there is none.
     pub fn read(folder: &Path) -> io::Result<Option<Self>> {
-        let bytes = match beneath::read(&folder.join(FILE), LARGEST) {
+        let path = folder.join(FILE);
+        let bytes = match beneath::read(&path, LARGEST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return Err(look::unreadable(&path, &error)),
         };
-        Ok(Some(serde_json::from_slice(&bytes)?))
+        let state = serde_json::from_slice(&bytes);
+        Ok(Some(
+            state.map_err(|error| look::unreadable(&path, &error.into()))?,
+        ))
     }
 
     /// Replaces the file. Only the holder of the daemon's lock may call this.
@@ -131,7 +136,7 @@ impl DaemonState {
         let mut bytes = serde_json::to_vec_pretty(self)?;
         bytes.push(b'\n');
         let (path, temp) = (folder.join(FILE), folder.join("daemon.json.new"));
-        atomic::replace(&path, &temp, &bytes, Sync::Later)
+        atomic::replace(&path, &temp, &bytes, Durability::Crash)
     }
 
     /// The time between two cycles.

@@ -26,7 +26,7 @@ pub const MIN_TTL: Duration = Duration::from_millis(100);
 pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The environment variable with the leases that a command of `tenure run` runs under: `STORE:TOKEN,...`.
-pub const PARENT_LEASES: &str = "TENURE_WITHIN";
+pub const PARENT_LEASES: &str = "TENURE_PARENT_LEASES";
 
 /// What the lease is tied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,11 +136,6 @@ impl<'a, W> Ask<'a, W> {
     pub fn keep_place(mut self) -> Self {
         self.on_timeout = Withdrawal::Park;
         self
-    }
-
-    /// Whether [`keep_place`](Self::keep_place) was called.
-    pub fn keeps_place(&self) -> bool {
-        self.on_timeout == Withdrawal::Park
     }
 
     /// Calls the observer at least this often.

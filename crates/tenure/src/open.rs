@@ -479,7 +479,7 @@ fn no_folder(url: &str, dir: &std::path::Path) -> StoreError {
         "there is no store at {url}: {} does not exist",
         dir.display()
     );
-    StoreError::new(ErrorKind::NotFound, what).fix("name a folder that exists; nothing was made")
+    StoreError::new(ErrorKind::NotFound, what).fix("name a folder that exists; nothing was created")
 }
 
 /// The store is known, but this program was built without it.

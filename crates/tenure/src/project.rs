@@ -270,7 +270,7 @@ impl Project {
     pub fn renew_ignore(&self) -> io::Result<()> {
         let path = self.folder().join(GITIGNORE);
         let temp = path.with_extension(std::process::id().to_string());
-        atomic::replace(&path, &temp, IGNORED.as_bytes(), atomic::Sync::Later)
+        atomic::replace(&path, &temp, IGNORED.as_bytes(), atomic::Durability::Crash)
     }
 
     /// The folder that contains `.tenure`.

@@ -12,12 +12,12 @@
 //! # What this does not do
 //!
 //! Only events are without a gap. A waiter that came and went between two looks, or a lock of another program, is
-//! in no history, and is not reported.
+//! not recorded, and is not reported.
 
 mod alarm;
 mod change;
 mod feed;
 
 pub use alarm::Alarm;
-pub use change::{Change, Index};
+pub use change::{Change, Index, StoreChange};
 pub use feed::{Feed, Gap, Log, daemon_in_words};

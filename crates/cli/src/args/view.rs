@@ -39,8 +39,9 @@ by itself, who waits before you, and what you can do, as commands to copy.";
 
 pub(crate) const STATUS: &str = "Example: tenure status
 
-The same as tenure alone, in a project: its stores, the daemon, what you hold,
-and whether anything is wrong (see tenure doctor).";
+The same as tenure alone, in a project: what is held, the leases with the most
+waiters first; the stores, the daemon, what you hold, and the first problems
+(see tenure doctor).";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Timeline {

@@ -50,7 +50,7 @@ pub(crate) fn ask(global: &Global, request: &Request) -> Result<Answer, Failure>
     let now = tenure.clock().now();
     if asked.is_empty() {
         let holders = words::holders(&now, &leases);
-        let message = format!("nobody is asked: {holders}, and you are {asker}");
+        let message = format!("no other holder to ask: {holders}, and you are {asker}");
         return Err(Failure::new(ErrorCode::PermissionDenied, message));
     }
     let lines: Vec<String> = asked
@@ -142,7 +142,7 @@ pub(crate) fn requests_afterwards<'a>(
 ) -> Vec<Event> {
     requests(tenure, leases).unwrap_or_else(|error| {
         complain(&format!(
-            "whether the holder is asked for it can't be told: {error}"
+            "the requests to release it can't be read: {error}"
         ));
         Vec::new()
     })
@@ -150,9 +150,13 @@ pub(crate) fn requests_afterwards<'a>(
 
 /// A request, for its holder to read.
 pub(crate) fn told(event: &Event) -> String {
+    asks(event, &format!("for {}", event.key))
+}
+
+fn asks(event: &Event, what: &str) -> String {
     let note = event.reason.as_deref();
     let note = note.map_or_else(String::new, |note| format!(": {}", flat(note)));
-    format!("{} asks for {}{note}", event.holder, event.key)
+    format!("{} asks {what}{note}", event.holder)
 }
 
 /// The same, with the paths of the reservation that is asked for.
@@ -161,13 +165,8 @@ pub(crate) fn told_with_paths(event: &Event, leases: &[&Lease]) -> String {
     let Some(lease) = asked.filter(|lease| lease.mode.paths().is_some()) else {
         return told(event);
     };
-    let note = event.reason.as_deref();
-    let note = note.map_or_else(String::new, |note| format!(": {}", flat(note)));
-    let (who, holder) = (&event.holder, &lease.holder.id);
-    format!(
-        "{who} asks {holder} for {}{note}",
-        words::asked_mode(&lease.mode)
-    )
+    let (holder, paths) = (&lease.holder.id, words::asked_mode(&lease.mode));
+    asks(event, &format!("{holder} for {paths}"))
 }
 
 /// The file in which a running command finds what it is asked. It does not exist before the first request.

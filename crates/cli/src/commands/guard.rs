@@ -143,7 +143,7 @@ fn status(global: &Global) -> Result<Answer, Failure> {
     Ok(answer)
 }
 
-/// A commit that passed the guard, in a line.
+/// A commit made in spite of the guard, in a line.
 fn bypass(record: &CommitRecord) -> String {
     let commit = record.commit.get(..12).unwrap_or(&record.commit);
     let at = words::time(record.at);

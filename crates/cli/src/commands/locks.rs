@@ -29,7 +29,7 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
     let open = || context::open_existing_for_locks(global);
     match locks {
         Locks::List { all: true } => all::list(global),
-        Locks::List { all: false } => list(&open()?),
+        Locks::List { all: false } => list(global, &open()?),
         Locks::Verify => verify::verify(global),
         Locks::Show { id } => show(global, &open()?, &id),
         Locks::Cleanup { dry_run } => cleanup(global, &open()?, dry_run),
@@ -59,7 +59,7 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
     }
 }
 
-fn list(tenure: &Tenure) -> Result<Answer, Failure> {
+fn list(global: &Global, tenure: &Tenure) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
     let snapshots = tenure.store().list(call_deadline())?;
     let locks = snapshots
@@ -67,8 +67,19 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         .map(|snapshot| LockJson::new(&now, snapshot))
         .collect();
     let data = LocksJson { locks };
-    if snapshots.is_empty() {
-        return Ok(Answer::new(data, "No locks."));
+    let reserved = all::reserved(&snapshots, &words::in_store(global.store.as_deref()));
+    let problems = snapshots.iter().flat_map(|Snapshot { key, problems, .. }| {
+        let problems = problems.iter();
+        problems.map(move |problem| format!("{key}: {problem}"))
+    });
+    let below = problems.chain(reserved).collect::<Vec<_>>();
+    let shown: Vec<&Snapshot> = snapshots
+        .iter()
+        .filter(|lock| !all::is_reservations(lock))
+        .collect();
+    if shown.is_empty() {
+        let lines = [vec!["No locks.".to_owned()], below].concat();
+        return Ok(Answer::new(data, lines.join("\n")));
     }
     let mut columns = vec![
         "KEY",
@@ -79,7 +90,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         "REMAINING",
         "WAITING",
     ];
-    let titles: Vec<Option<String>> = snapshots
+    let titles: Vec<Option<String>> = shown
         .iter()
         .map(|snapshot| title(tenure, &snapshot.key))
         .collect();
@@ -88,7 +99,11 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         columns.push("TITLE");
     }
     let mut rows = Table::new(&columns);
-    for (snapshot, title) in snapshots.iter().zip(titles) {
+    let mut leases = shown.iter().flat_map(|lock| &lock.leases);
+    if leases.all(|(lease, _)| lease.mode.is_exclusive()) {
+        rows = rows.first_to_go("STATE");
+    }
+    for (snapshot, title) in shown.into_iter().zip(titles) {
         let waiting = waiting(snapshot);
         let title = has_titles.then(|| title.unwrap_or_else(|| "-".to_owned()));
         for (lease, verdict) in &snapshot.leases {
@@ -109,10 +124,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
             rows.row(row.collect::<Vec<_>>());
         }
     }
-    let mut lines = vec![rows.text()];
-    for Snapshot { key, problems, .. } in &snapshots {
-        lines.extend(problems.iter().map(|problem| format!("{key}: {problem}")));
-    }
+    let lines = [vec![rows.text()], below].concat();
     Ok(Answer::new(data, lines.join("\n")))
 }
 
@@ -376,15 +388,14 @@ fn find(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
         return Ok(key);
     }
     choose(id, &like(tenure, id)?)?.ok_or_else(|| {
-        Failure::new(
-            ErrorCode::LockNotFound,
-            format!(
-                "no lock matches {id}: see tenure locks list{}",
-                words::in_store(global.store.as_deref())
-            ),
-        )
-        .details(json!({ "id": id }))
+        let message = format!("no lock matches {id}: see tenure locks list");
+        not_found(global, message, id)
     })
+}
+
+fn not_found(global: &Global, message: String, id: &str) -> Failure {
+    let store = words::in_store(global.store.as_deref());
+    Failure::new(ErrorCode::LockNotFound, message + &store).details(json!({ "id": id }))
 }
 
 /// The key of exactly this name, if it is held or waited for. The other keys of a large store need not be read for it.
@@ -416,14 +427,7 @@ pub(crate) fn exactly(global: &Global, tenure: &Tenure, id: &str) -> Result<Key,
     if let Some(key) = used(tenure, id)? {
         return Ok(key);
     }
-    let keys = like(tenure, id)?;
-    let whole = |key: &&Key| key.as_str() == id;
-    let whole_id = |key: &&Key| !matches!(key.kind(), KeyKind::Named(_)) && key.id() == id;
-    if let Some(key) = keys
-        .iter()
-        .find(whole)
-        .or_else(|| keys.iter().find(whole_id))
-    {
+    if let Some(key) = whole(id, &like(tenure, id)?) {
         return Ok(key.clone());
     }
     // For the advice.
@@ -464,40 +468,35 @@ fn with_history(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failu
     keys.sort();
     keys.dedup();
     choose(id, &keys)?.ok_or_else(|| {
-        Failure::new(
-            ErrorCode::LockNotFound,
-            format!(
-                "{id} has no history: see tenure locks history{}",
-                words::in_store(global.store.as_deref())
-            ),
-        )
-        .details(json!({ "id": id }))
+        let message = format!("{id} has no history: see tenure locks history");
+        not_found(global, message, id)
+    })
+}
+
+/// The key of this name, or the only one with this id.
+fn whole<'a>(id: &str, keys: &'a [Key]) -> Option<&'a Key> {
+    let has_id = |key: &&Key| !matches!(key.kind(), KeyKind::Named(_)) && key.id() == id;
+    let named = keys.iter().find(|key| key.as_str() == id);
+    named.or_else(|| {
+        let mut keys = keys.iter().filter(has_id);
+        keys.next().filter(|_| keys.next().is_none())
     })
 }
 
 fn choose(id: &str, keys: &[Key]) -> Result<Option<Key>, Failure> {
-    if let Some(exact) = keys.iter().find(|key| key.as_str() == id) {
-        return Ok(Some(exact.clone()));
+    if let Some(key) = whole(id, keys) {
+        return Ok(Some(key.clone()));
     }
-    let exact_id = |key: &&Key| !matches!(key.kind(), KeyKind::Named(_)) && key.id() == id;
-    let begins =
-        |key: &&Key| !id.is_empty() && (key.as_str().starts_with(id) || key.id().starts_with(id));
-    for found in [
-        keys.iter().filter(exact_id).collect::<Vec<_>>(),
-        keys.iter().filter(begins).collect(),
-    ] {
-        match found.as_slice() {
-            [] => {}
-            [one] => return Ok(Some((*one).clone())),
-            several => {
-                let names = several.iter().map(|key| key.as_str()).collect::<Vec<_>>();
-                return Err(Failure::new(
-                    ErrorCode::Ambiguous,
-                    format!("{id} matches {}: give a longer prefix", names.join(", ")),
-                )
-                .details(json!({ "id": id, "candidates": names })));
-            }
+    let begins = |key: &Key| key.as_str().starts_with(id) || key.id().starts_with(id);
+    let begin = keys.iter().filter(|key| !id.is_empty() && begins(key));
+    match begin.collect::<Vec<_>>().as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some((*one).clone())),
+        several => {
+            let names: Vec<&str> = several.iter().map(|key| key.as_str()).collect();
+            let message = format!("{id} matches {}: give a longer prefix", names.join(", "));
+            Err(Failure::new(ErrorCode::Ambiguous, message)
+                .details(json!({ "id": id, "candidates": names })))
         }
     }
-    Ok(None)
 }

@@ -1,7 +1,6 @@
 //! `tenure reserve`: reserve paths, extend reservations and give them back.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 
 use serde_json::json;
 use tenure::ask::Tie;
@@ -13,6 +12,7 @@ use tenure::{Busy, Mode, Tenure};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::paths::{Reserve, Unreserve};
+use crate::commands::acquire::hand_over;
 use crate::commands::ask;
 use crate::context;
 use crate::signals::Signals;
@@ -45,27 +45,18 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
         refusal(global, &tenure, &mode, busy)
     })?;
     let now = tenure.clock().now();
-    let (lease, reason) = (guard.lease().clone(), guard.reason());
-    guard.leave_standing();
-    let (lasts, paths) = (words::lasts(&now, &lease), words::asked_mode(&lease.mode));
+    let lease = guard.lease();
+    let (lasts, paths) = (words::lasts(&now, lease), words::asked_mode(&lease.mode));
     remark(
         global,
         &format!(
             "{me} has reserved {paths} {lasts}; to give it back: tenure unreserve{}{}",
-            named(global),
+            words::named(global),
             words::in_store(global.store.as_deref())
         ),
     );
-    let (data, token) = (AcquiredJson::new(&now, &lease, reason), lease.token);
-    if reason == tenure::store::Reason::AlreadyOwned {
-        return Ok(Answer::new(data, token.to_string()));
-    }
-    // If the answer can't be written, nobody knows of the reservation.
-    let store = Arc::clone(tenure.store());
-    let undo = move || {
-        let _ = store.release(&lease.grant(), call_deadline());
-    };
-    Ok(Answer::new(data, token.to_string()).or_undo(undo))
+    let data = AcquiredJson::new(&now, lease, guard.reason());
+    Ok(hand_over(&tenure, guard, data))
 }
 
 /// Why a reservation was not granted, with a path that it has in common with another one.
@@ -82,11 +73,6 @@ fn refusal(global: &Global, tenure: &Tenure, mode: &Mode, busy: &Busy) -> Failur
         message = format!("{message}\n  {wanted} includes {path}, for example");
     }
     Failure::new(ErrorCode::Locked, message).details(details)
-}
-
-fn named(global: &Global) -> String {
-    let name = global.holder.as_deref().map(words::quoted);
-    name.map_or_else(String::new, |name| format!(" --as {name}"))
 }
 
 /// The patterns of a command line, from the top of the work tree.

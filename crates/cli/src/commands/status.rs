@@ -1,17 +1,67 @@
 //! `tenure status`: the project at a glance.
 
+use tenure::Mode;
+use tenure::store::{Lease, Presence, Snapshot};
 use tenure::text::plural;
 use tenure::wire::{GrantJson, StatusJson, StoreCountJson};
 use tenure_daemon::DaemonStatus;
 use tenure_daemon::lock::folder_of;
-use tenure_view::StoreView;
 use tenure_view::doctor::{self, Extent, Severity};
+use tenure_view::watch::daemon_in_words;
+use tenure_view::{Overview, StoreView};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::commands::locks::all;
 use crate::context;
+use crate::table::Table;
 use crate::words;
+
+/// How many leases are listed, those with the most waiters first.
+const LEASES: usize = 10;
+
+/// How many problems are listed.
+const PROBLEMS: usize = 3;
+
+/// What is held, as a table with an empty line below it; nothing if nothing is held.
+fn held_by_all(overview: &Overview) -> Vec<String> {
+    let locks = overview.stores.iter().flat_map(|store| &store.locks);
+    let leases =
+        locks.flat_map(|lock| lock.leases.iter().map(move |(lease, of)| (lock, lease, of)));
+    let mut held: Vec<_> = leases
+        .filter(|(.., verdict)| verdict.ended().is_none())
+        .map(|(lock, lease, _)| (lease, waiters(lock, lease)))
+        .collect();
+    held.sort_by_key(|(_, waiters)| std::cmp::Reverse(*waiters));
+    let mut table = Table::new(&["KEY", "HOLDER", "SINCE", "WAITING"]);
+    for (lease, waiters) in held.iter().take(LEASES) {
+        table.row([
+            words::held_subject(lease),
+            lease.holder.id.to_string(),
+            all::age(&overview.now, lease.since()),
+            waiters.to_string(),
+        ]);
+    }
+    match held.len() {
+        0 => Vec::new(),
+        many if many > LEASES => vec![
+            table.text(),
+            format!("and {} more: tenure locks", many - LEASES),
+            String::new(),
+        ],
+        _ => vec![table.text(), String::new()],
+    }
+}
+
+/// How many waiters a lease keeps waiting.
+fn waiters(lock: &Snapshot, lease: &Lease) -> usize {
+    let here = lock
+        .queue
+        .iter()
+        .filter(|waiter| waiter.presence == Presence::Here);
+    let is_kept = |mode: &Mode| mode.paths().is_none() || !lease.mode.admits(mode);
+    here.filter(|waiter| is_kept(&waiter.mode)).count()
+}
 
 pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
     let (place, overview) = all::look_anyway(global)?;
@@ -29,16 +79,7 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
     };
     let daemon = match daemon {
         Err(error) => format!("unknown ({error})"),
-        Ok(DaemonStatus::Running(state)) => match &state.skipped {
-            Some(skipped) => format!(
-                "running (pid {}), skips its cycles since {}",
-                state.process.pid,
-                words::ago(now, skipped.since)
-            ),
-            None => format!("running (pid {})", state.process.pid),
-        },
-        Ok(DaemonStatus::Unidentified) => "starting or stopping".to_owned(),
-        Ok(DaemonStatus::NotRunning(_)) => "not running".to_owned(),
+        Ok(status) => daemon_in_words(Some(&status)),
     };
     let mut held = Vec::new();
     let mut wanted = Vec::new();
@@ -67,8 +108,11 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
     let line = |name: &str, value: String| format!("{name:<10} {value}");
     let root = place.project.as_ref();
     let root = root.map(|project| project.root().display().to_string());
-    let shown_root = root.clone().unwrap_or_else(|| "none".to_owned());
-    let mut lines = vec![line("Project:", shown_root)];
+    let mut lines = held_by_all(&overview);
+    lines.push(line(
+        "Project:",
+        root.clone().unwrap_or_else(|| "none".to_owned()),
+    ));
     let is_used = |store: &StoreView| Some(&store.url) == place.store();
     let mut shown: Vec<_> = overview
         .stores
@@ -82,7 +126,7 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
     if shown.is_empty() {
         lines.push(line(
             "Store:",
-            "none yet; the first command makes it".into(),
+            "none yet; the first command creates it".into(),
         ));
     }
     for (number, (store, count)) in shown.into_iter().enumerate() {
@@ -117,29 +161,29 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         .collect();
     let unread = overview.stores.iter().filter(|store| store.error.is_some());
     let unread: Vec<String> = unread.map(|store| place.short_url(&store.url)).collect();
-    let mine = match (keys.is_empty(), unread.is_empty()) {
+    let mut mine = match (keys.is_empty(), unread.is_empty()) {
         (true, true) => format!("nothing, as {me}"),
         (true, false) => "unknown".to_owned(),
         (false, _) => format!("{}, as {me}", keys.join(", ")),
     };
-    let mine = if unread.is_empty() {
-        mine
-    } else {
-        format!("{mine}; {} can't be read", unread.join(" and "))
-    };
+    if !unread.is_empty() {
+        mine = format!("{mine}; {} can't be read", unread.join(" and "));
+    }
     lines.push(line("You hold:", mine));
     if !wanted.is_empty() {
         let keys: Vec<&str> = wanted.iter().map(|key| key.as_str()).collect();
         lines.push(line("You want:", keys.join(", ")));
     }
     lines.push(line(
-        "Wrong:",
+        "Problems:",
         match (problems, notes) {
-            (0, 0) => "nothing".to_owned(),
-            (0, notes) => format!("nothing; {}: tenure doctor", plural::count(notes, "note")),
-            (problems, _) => format!("{}: tenure doctor", plural::count(problems, "problem")),
+            (0, 0) => "none".to_owned(),
+            (0, notes) => format!("none; {}: tenure doctor", plural::count(notes, "note")),
+            (problems, _) => format!("{problems}: tenure doctor"),
         },
     ));
+    let wrong = found.iter().filter(|one| one.severity == Severity::Problem);
+    lines.extend(wrong.take(PROBLEMS).map(|one| line("", one.what.clone())));
     lines.push(line(
         "Try:",
         "tenure run KEY -- CMD, tenure locks, tenure why KEY, tenure help".into(),

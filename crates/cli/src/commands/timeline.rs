@@ -29,10 +29,12 @@ const WIDEST: usize = 24;
 const NARROWEST: usize = 20;
 
 /// Grants of one key in one store that do not overlap, each with the wait before it; and below its last lane the waiters
-/// that the key has now. Waits that were given up are in no history.
+/// that the key has now. Abandoned waits are not recorded.
 pub(crate) struct Lane {
     pub(crate) store: String,
     pub(crate) key: Key,
+    /// The key, or the paths that are reserved.
+    pub(crate) subject: String,
     /// Which one of the lanes of its key, from 0 on: holders at the same time are in several.
     pub(crate) number: usize,
     pub(crate) spans: Vec<Span>,
@@ -51,13 +53,15 @@ pub(crate) fn lanes(
     wanted: &[Key],
 ) -> Vec<Lane> {
     let mut lanes: Vec<Lane> = Vec::new();
-    let mut places: HashMap<Key, usize> = HashMap::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     let is_wanted = |key: &Key| wanted.is_empty() || wanted.contains(key);
-    let mut lane_of = |lanes: &mut Vec<Lane>, key: &Key| {
-        *places.entry(key.clone()).or_insert_with(|| {
+    let mut lane_of = |lanes: &mut Vec<Lane>, key: &Key, mode: &Mode| {
+        let subject = words::subject(key, mode);
+        *places.entry(subject.clone()).or_insert_with(|| {
             lanes.push(Lane {
                 store: store.to_owned(),
                 key: key.clone(),
+                subject,
                 number: 0,
                 spans: Vec::new(),
                 waits: Vec::new(),
@@ -74,7 +78,7 @@ pub(crate) fn lanes(
         if span.to.is_some_and(|to| to < since) {
             continue;
         }
-        let at = lane_of(&mut lanes, &span.key);
+        let at = lane_of(&mut lanes, &span.key, &span.mode);
         if let Some(lane) = lanes.get_mut(at) {
             lane.spans.push(span);
         }
@@ -82,7 +86,7 @@ pub(crate) fn lanes(
     for lock in view.locks.iter().filter(|lock| is_wanted(&lock.key)) {
         let here = lock.queue.iter();
         for waiter in here.filter(|waiter| waiter.presence == Presence::Here) {
-            let at = lane_of(&mut lanes, &lock.key);
+            let at = lane_of(&mut lanes, &lock.key, &waiter.mode);
             if let Some(lane) = lanes.get_mut(at) {
                 let arrived = words::arrived(now, waiter);
                 lane.waits.push((waiter.holder.id.clone(), arrived));
@@ -102,6 +106,7 @@ impl Lane {
             .map(|(number, spans)| Self {
                 store: self.store.clone(),
                 key: self.key.clone(),
+                subject: self.subject.clone(),
                 number,
                 spans,
                 waits: Vec::new(),
@@ -117,13 +122,9 @@ impl Lane {
         lanes
     }
 
-    /// Its name: that of the key, in the first one.
-    pub(crate) fn name(&self) -> &str {
-        if self.number == 0 {
-            self.key.as_str()
-        } else {
-            ""
-        }
+    /// Its name, in the first one.
+    fn name(&self) -> &str {
+        if self.number == 0 { &self.subject } else { "" }
     }
 }
 
@@ -256,7 +257,7 @@ fn column(part: f64, columns: usize) -> usize {
 fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String {
     let waiters = lanes.iter().flat_map(|lane| &lane.waits);
     let waiters = waiters.map(|(waiter, _)| fit::width(waiter.as_str()) + 1);
-    let names = lanes.iter().map(|lane| fit::width(lane.key.as_str()));
+    let names = lanes.iter().map(|lane| fit::width(&lane.subject));
     let name = names.chain(waiters).max().unwrap_or(0).min(WIDEST);
     let columns = width.saturating_sub(name + 2).max(NARROWEST);
     let mut lines = Vec::new();
@@ -282,11 +283,14 @@ fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String
     }
     lines.push(String::new());
     lines.push(LEGEND.to_owned());
-    for of_key in lanes.chunk_by(|one, two| (&one.store, &one.key) == (&two.store, &two.key)) {
+    for of_key in
+        lanes.chunk_by(|one, two| (&one.store, &one.subject) == (&two.store, &two.subject))
+    {
         let mut spans: Vec<&Span> = of_key.iter().flat_map(|lane| &lane.spans).collect();
         spans.sort_by_key(|span| span.from);
         for span in spans.iter().rev().take(3).rev() {
-            let line = format!("{}: {}", span.key, told(span, clock));
+            let subject = words::subject(&span.key, &span.mode);
+            let line = format!("{subject}: {}", told(span, clock));
             lines.push(fit::cut(&line, width));
         }
     }
@@ -370,7 +374,7 @@ pub(crate) fn told(span: &Span, time: fn(Timestamp) -> String) -> String {
         format!(" after a wait of {}", words::elapsed(waited))
     });
     let mode = match &span.mode {
-        Mode::Exclusive => String::new(),
+        Mode::Exclusive | Mode::Paths(_) => String::new(),
         mode => format!(", {}", words::asked_mode(mode)),
     };
     format!(
@@ -461,7 +465,7 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
                 let waited = words::elapsed(waited);
                 let title = format!(
                     "{}: {} waited {waited}, from {}, for token {}",
-                    lane.key,
+                    lane.subject,
                     span.holder,
                     words::time(since),
                     span.token
@@ -473,7 +477,7 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
                 "<rect x=\"{:.1}\" y=\"{y:.0}\" width=\"{:.1}\" height=\"18\" fill=\"{colour}\"{stroke}><title>{}</title></rect>",
                 LEFT + begin,
                 (end - begin).max(2.0),
-                escaped(&format!("{}: {}", lane.key, told(span, words::time)))
+                escaped(&format!("{}: {}", lane.subject, told(span, words::time)))
             );
             // Where there is room, the bar names its holder. The title of the bar is shown there, too.
             #[expect(clippy::cast_precision_loss, reason = "the width of a name")]
@@ -491,7 +495,8 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
         y += HIGH;
         for (waiter, since) in &lane.waits {
             let begin = part(from, to, *since) * WIDE;
-            let title = format!("{}: {waiter} waits since {}", lane.key, words::time(*since));
+            let since_then = words::time(*since);
+            let title = format!("{}: {waiter} waits since {since_then}", lane.subject);
             let _ = writeln!(
                 body,
                 "<text x=\"28\" y=\"{:.0}\" fill=\"#555\">{}</text>",

@@ -26,12 +26,21 @@ pub(super) fn refusal(
     let refused = match (busy.key.kind(), lease.key.kind()) {
         (KeyKind::Task(task), KeyKind::Section(section)) => {
             let what = format!("Section {} of task {name}", title(tenure, &lease.key)?);
-            words::section_held(&what, Some(task.to_owned()), section, lease)
+            words::held_by_runner(
+                &what,
+                Some(task.to_owned()),
+                Some(section.to_owned()),
+                lease,
+            )
         }
         (KeyKind::Section(section), _) => {
-            words::section_held(&format!("Section {name}"), None, section, lease)
+            let what = format!("Section {name}");
+            words::held_by_runner(&what, None, Some(section.to_owned()), lease)
         }
-        _ => words::task_held(busy.key.id(), &name, lease),
+        _ => {
+            let id = busy.key.id().to_owned();
+            words::held_by_runner(&format!("Task {name}"), Some(id), None, lease)
+        }
     };
     Some(match verdict {
         Verdict::Malformed => refused.text(text),

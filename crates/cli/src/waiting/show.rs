@@ -69,6 +69,8 @@ pub(crate) struct KeyWait<'a> {
     tenure: &'a Tenure,
     key: &'a str,
     several: bool,
+    /// The command that tells more, where no terminal shows the wait.
+    more: Option<String>,
 }
 
 impl<'a> KeyWait<'a> {
@@ -78,7 +80,14 @@ impl<'a> KeyWait<'a> {
             tenure,
             key,
             several,
+            more: None,
         }
+    }
+
+    /// Adds the command that tells more, with the option that names the store.
+    pub(super) fn with_more(mut self, what: &str, store: &str) -> Self {
+        self.more = Some(format!("; more: tenure why {}{store}", words::quoted(what)));
+        self
     }
 
     /// Who holds what, and the place in the queue.
@@ -116,7 +125,10 @@ impl WaitText for KeyWait<'_> {
             ];
         }
         let situation = self.situation(now, progress);
-        vec![format!("tenure: waiting for {key}, {limit}: {situation}")]
+        let more = self.more.as_deref().unwrap_or_default();
+        vec![format!(
+            "tenure: waiting for {key}, {limit}: {situation}{more}"
+        )]
     }
 
     fn event(&self, now: &Moment, progress: &Progress<'_>) -> Option<Value> {
@@ -173,11 +185,7 @@ fn place(progress: &Progress<'_>) -> String {
 
 /// The width of the terminal that shows the wait.
 fn terminal_width() -> usize {
-    let reported = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
-    let width = reported.map(|size| usize::from(size.ws_col));
-    width
-        .filter(|width| *width > 0)
-        .unwrap_or_else(fit::terminal_width)
+    fit::width_of(std::io::stderr())
 }
 
 /// A line in as many lines as the terminal needs, broken between words.
@@ -202,25 +210,15 @@ fn held(progress: &Progress<'_>) -> String {
     }
 }
 
-/// How long a wait may last, and how to change or end it.
+/// How long a wait may last; and for a person, how to change or end it.
 pub(crate) fn limit(progress: &Progress<'_>) -> String {
     let limit = duration::format(progress.limit);
-    let cancel = if std::io::stderr().is_terminal() {
-        ", Ctrl+C to cancel"
+    let change = if std::io::stderr().is_terminal() {
+        " (--wait sets the limit, --no-wait ends at once, Ctrl+C to cancel)"
     } else {
         ""
     };
-    format!("up to {limit} (--wait sets the limit, --no-wait ends at once{cancel})")
-}
-
-/// What a caller without a terminal does when its own time is up first. Agents' calls often are cut off after
-/// a few minutes.
-fn if_cut_off(global: &Global) -> &'static str {
-    if global.holder.is_some() {
-        "; if this call is cut off, ask again with the same --as to keep the place"
-    } else {
-        "; if this call may be cut off, give it --as NAME: the same name keeps the place"
-    }
+    format!("up to {limit}{change}")
 }
 
 /// The holder, and the place in the queue.
@@ -246,13 +244,9 @@ fn holder(now: &Moment, progress: &Progress<'_>) -> String {
             } else {
                 "its section is "
             };
-            if std::io::stderr().is_terminal() {
-                let age = lease.since().map(|at| words::age(now, at));
-                let age = age.map_or_else(String::new, |age| format!(" for {age}"));
-                format!("{what}held by {}{age}", lease.holder)
-            } else {
-                format!("{what}held by {}", words::held(now, lease))
-            }
+            let age = lease.since().map(|at| words::age(now, at));
+            let age = age.map_or_else(String::new, |age| format!(" for {age}"));
+            format!("{what}held by {}{age}", lease.holder)
         }
         _ => "about to be granted to the first in the queue".to_owned(),
     }
@@ -263,7 +257,6 @@ pub(crate) struct WaitDisplay<'a, W> {
     global: &'a Global,
     clock: &'a dyn Clock,
     text: W,
-    cut_off: &'static str,
     bar: Option<ProgressBar>,
     began: Option<Duration>,
     next_line: Duration,
@@ -277,18 +270,11 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
             global,
             clock,
             text,
-            cut_off: if_cut_off(global),
             bar: None,
             began: None,
             next_line: Duration::ZERO,
             is_unreachable: false,
         }
-    }
-
-    /// For a wait whose place is not kept.
-    pub(crate) fn keeps_no_place(mut self) -> Self {
-        self.cut_off = "";
-        self
     }
 
     /// How long the wait has lasted.
@@ -338,17 +324,14 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
             report_event(&event);
         }
         let is_terminal = std::io::stderr().is_terminal();
-        let mut lines = self.text.started(now, progress);
-        if let Some(last) = lines.last_mut().filter(|_| !is_terminal) {
-            last.push_str(self.cut_off);
-        }
-        for line in lines {
-            if is_terminal {
-                for line in folded(&line) {
-                    self.print(&line);
-                }
+        for line in self.text.started(now, progress) {
+            let lines = if is_terminal {
+                folded(&line)
             } else {
-                self.print(&line);
+                vec![line]
+            };
+            for line in &lines {
+                self.print(line);
             }
         }
         let watched = is_terminal && !self.global.quiet && !self.global.json;

@@ -191,7 +191,7 @@ fn the_screen_shows_everything_at_80_by_24_and_follows_changes() {
     assert!(lines[3].starts_with("build agent N sh"), "{screen}");
     assert!(lines[3].ends_with(" N N 1 alive"), "{screen}");
     assert_eq!(lines[4], "1. next N N - prio 5 waits", "{screen}");
-    assert_eq!(lines[5], "mine me - N N 0 unknown", "{screen}");
+    assert_eq!(lines[5], "mine me - N N 0 no process", "{screen}");
     assert_eq!(lines[6], "over gone - N passed 0 expired", "{screen}");
     assert!(
         lines[7].starts_with("task:") && lines[7].contains("worker"),
@@ -214,7 +214,7 @@ fn the_screen_shows_everything_at_80_by_24_and_follows_changes() {
     tmux.types(&["2"]);
     let reserved = tmux.shows("src/**");
     assert!(
-        plain(&reserved).contains("src/** writer N N unknown rewrite"),
+        plain(&reserved).contains("src/** writer N N no process rewrite"),
         "{reserved}"
     );
     tmux.types(&["3"]);

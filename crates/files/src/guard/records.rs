@@ -169,10 +169,11 @@ impl Records {
     pub fn read(&self) -> io::Result<Known> {
         let mut text = Vec::new();
         for name in [EARLIER, FILE] {
-            match beneath::read(&self.folder.join(name), LARGEST) {
+            let path = self.folder.join(name);
+            match beneath::read(&path, LARGEST) {
                 Ok(mut more) => text.append(&mut more),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(look::unreadable(&path, &error)),
             }
             text.push(b'\n');
         }

@@ -62,7 +62,7 @@ pub enum SetupError {
         /// Why it can't be followed.
         error: io::Error,
     },
-    /// The operating system refused.
+    /// A file operation failed.
     #[error("{} can't be {what} ({error})", path.display())]
     Io {
         /// The path.

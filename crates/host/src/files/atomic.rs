@@ -18,11 +18,12 @@ use crate::files::permissions::{create_new, create_unnamed};
 
 /// What a write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sync {
-    /// A power cut: the bytes are on disk before the call returns.
-    ToDisk,
+pub enum Durability {
+    /// A power cut: the bytes are on disk before they get their public name, so a torn file is never found
+    /// there. Costs one sync.
+    PowerCut,
     /// The end of the writer, but not a power cut.
-    Later,
+    Crash,
 }
 
 /// The result of giving a file a name that must be free.
@@ -37,16 +38,16 @@ pub enum Put {
 
 /// Writes a new file with mode 0644 under a private name. An existing file of that name is unlinked,
 /// never written into: it may be linked to a public name as well.
-pub fn write(path: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
+pub fn write(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     unlink(path)?;
     let file = create_new(path, OFlags::WRONLY)?;
     file.set_permissions(fs::Permissions::from_mode(0o644))?;
-    fill(file, bytes, sync)
+    fill(file, bytes, durability)
 }
 
-fn fill(mut file: File, bytes: &[u8], sync: Sync) -> io::Result<()> {
+fn fill(mut file: File, bytes: &[u8], durability: Durability) -> io::Result<()> {
     file.write_all(bytes)?;
-    if sync == Sync::ToDisk {
+    if durability == Durability::PowerCut {
         file.sync_all()?;
     }
     Ok(())
@@ -54,12 +55,12 @@ fn fill(mut file: File, bytes: &[u8], sync: Sync) -> io::Result<()> {
 
 /// Replaces `path` with a complete new file, by way of the private name `temp`. It gets the permissions of
 /// its folder.
-pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
+pub fn replace(path: &Path, temp: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     unlink(temp)?;
-    fill(create_new(temp, OFlags::WRONLY)?, bytes, sync)?;
+    fill(create_new(temp, OFlags::WRONLY)?, bytes, durability)?;
     let (from, to) = (Place::of(temp)?, Place::of(path)?);
     renameat(&from.folder, from.name, &to.folder, to.name)?;
-    if sync == Sync::ToDisk {
+    if durability == Durability::PowerCut {
         open_folder(parent(path))?.sync_all()?;
     }
     Ok(())
@@ -70,7 +71,7 @@ pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result
 pub fn create(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<Put> {
     let Ok(mut file) = create_unnamed(path) else {
         unlink(temp)?;
-        fill(create_new(temp, OFlags::WRONLY)?, bytes, Sync::Later)?;
+        fill(create_new(temp, OFlags::WRONLY)?, bytes, Durability::Crash)?;
         let put = put(temp, path);
         unlink(temp)?;
         return put;
@@ -187,9 +188,9 @@ mod tests {
     fn write_never_changes_a_file_that_is_also_linked_to_a_public_name() {
         let dir = tempfile::tempdir().unwrap();
         let (private, public) = (dir.path().join("private"), dir.path().join("public"));
-        write(&private, b"first", Sync::Later).unwrap();
+        write(&private, b"first", Durability::Crash).unwrap();
         assert_eq!(put(&private, &public).unwrap(), Put::Done);
-        write(&private, b"second", Sync::Later).unwrap();
+        write(&private, b"second", Durability::Crash).unwrap();
         assert_eq!(fs::read(&public).unwrap(), b"first");
         assert_eq!(put(&private, &public).unwrap(), Put::Occupied);
         assert!(exchange(&private, &public).unwrap());

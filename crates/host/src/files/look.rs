@@ -49,7 +49,8 @@ fn known(path: &Path, found: io::Result<Metadata>) -> io::Result<Option<Metadata
 
 /// The same error, with the path that can't be looked at.
 pub fn unreadable(path: &Path, error: &io::Error) -> io::Error {
-    let what = format!("{} can't be looked at ({error})", path.display());
+    let path = tenure_core::text::flat(&path.to_string_lossy());
+    let what = format!("{path} can't be looked at ({error})");
     io::Error::new(error.kind(), what)
 }
 

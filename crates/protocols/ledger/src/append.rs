@@ -40,8 +40,7 @@ use crate::blocking_lock::BlockingLock;
 use crate::lock::{LedgerLockGuard, LockAttempt};
 use crate::read::not_an_event;
 use crate::writer_lock::{Preparation, WriterGuard, WriterId};
-use tenure_host::files::Disk;
-use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::atomic::{self, Durability, Put};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, create_new};
@@ -188,7 +187,7 @@ impl Ledger {
     fn write_temporary(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = create_new(path, OFlags::WRONLY)?;
         file.write_all(bytes)?;
-        if self.options.disk == Disk::PowerCut {
+        if self.options.durability == Durability::PowerCut {
             file.sync_all()?;
         }
         Ok(())
@@ -196,7 +195,7 @@ impl Ledger {
 
     /// Syncs the folder, so that linked events survive a power cut. Needs no lock.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        if self.options.disk == Disk::Crash {
+        if self.options.durability == Durability::Crash {
             return Ok(());
         }
         let synced = self.folder.sync_all();
@@ -417,13 +416,10 @@ impl Writer<'_> {
             files: prepared.files.iter().filter_map(name).collect(),
             digests: prepared.digests.clone(),
         };
-        let sync = match self.ledger.options.disk {
-            Disk::PowerCut => Sync::ToDisk,
-            Disk::Crash => Sync::Later,
-        };
+        let durability = self.ledger.options.durability;
         let temp = self.ledger.sidecar.path().join("batch.new");
         let bytes = serde_json::to_vec(&batch).unwrap_or_default();
-        atomic::replace(&path, &temp, &bytes, sync)
+        atomic::replace(&path, &temp, &bytes, durability)
             .map_err(|error| explain("written", &path, error))
     }
 

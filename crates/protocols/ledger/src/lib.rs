@@ -103,7 +103,7 @@ pub use self::lock::{BreakOutcome, TIMEOUT};
 pub use self::meta::{DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT};
 pub use self::node::{BadNode, NodeId};
 pub use self::read::Events;
-pub use tenure_host::files::{Access, Disk, Options};
+pub use tenure_host::files::{Access, Durability, Options};
 
 pub use self::verify::{Finding, Severity, Verified};
 
@@ -112,7 +112,7 @@ use self::lock::{LedgerLock, LockAttempt};
 use self::meta::Meta;
 use self::number::Numbers;
 use self::writer_lock::WriterLock;
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic;
 use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::create_folder;
@@ -244,7 +244,7 @@ impl Ledger {
         // Atomically: other programs may read or create it at the same time.
         let temp = root.join(format!(".meta-{}.tmp", std::process::id()));
         let make = || {
-            atomic::write(&temp, meta::first(dialect).as_bytes(), Sync::Later)?;
+            atomic::write(&temp, meta::first(dialect).as_bytes(), Durability::Crash)?;
             let put = atomic::put(&temp, &meta);
             atomic::unlink(&temp)?;
             put.map(|_| ())
@@ -440,7 +440,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let options = || Options {
-            disk: Disk::Crash,
+            durability: Durability::Crash,
             ..Options::default()
         };
         Ledger::init(root, Dialect::Documented, options()).unwrap();

@@ -28,8 +28,8 @@ use tenure_host::exit_watch::ExitWatch;
 use tenure_host::{LivenessFolder, identity};
 
 use crate::foreign_holder::{self, holder_id, modified};
-use crate::{Disk, FileStore, Options};
-use tenure_host::files::atomic::{self, Put, Sync};
+use crate::{Durability, FileStore, Options};
+use tenure_host::files::atomic::{self, Put};
 use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
@@ -69,7 +69,7 @@ pub struct Exclusive {
     key: Key,
     place: PathBuf,
     version: Option<String>,
-    sync: Sync,
+    durability: Durability,
 }
 
 impl ExclusiveStore {
@@ -102,10 +102,7 @@ impl Exclusive {
             key: Key::parse(KEY).map_err(|error| no_folder(&error.to_string()))?,
             place: real.join(FILE),
             version: options.version.clone(),
-            sync: match options.disk {
-                Disk::PowerCut => Sync::ToDisk,
-                Disk::Crash => Sync::Later,
-            },
+            durability: options.durability,
         })
     }
 }
@@ -140,7 +137,7 @@ impl LockProtocol for Exclusive {
         let lock = ExclusiveLock::of(lease, self.version.as_deref()).ok_or_else(|| {
             io::Error::new(io::ErrorKind::Unsupported, "a lock file names a process")
         })?;
-        atomic::write(path, lock.to_json().as_bytes(), self.sync)
+        atomic::write(path, lock.to_json().as_bytes(), self.durability)
     }
 
     /// The protocol's own tool never finds a dead holder, so the lock of a killed one would stop it for ever. For a

@@ -15,7 +15,7 @@ use tenure_core::{Event, EventKind, Evidence, HistoryQuery, HolderId, Key, Store
 
 use crate::state::State;
 use tenure_host::files::Sidecar;
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::sidecar::{cut_torn_line, open_history};
@@ -188,7 +188,7 @@ fn prune(sidecar: &Sidecar, path: &Path, now: Timestamp, retention: Retention) -
         text.push(b'\n');
     }
     let temp = sidecar.path().join("history.new");
-    atomic::replace(path, &temp, &text, Sync::Later)?;
+    atomic::replace(path, &temp, &text, Durability::Crash)?;
     Ok(u64::try_from(text.len()).unwrap_or(0))
 }
 

@@ -56,9 +56,9 @@ use self::folder::{
     CMD, Contents, Entry, ForeignFiles, LockFolder, NAMES, PID, TENURE, TS, TenureFile,
 };
 use crate::foreign_holder::{self, holder_id, modified};
-use crate::{Disk, FileStore, Options};
+use crate::{Durability, FileStore, Options};
 use tenure_host::files::Sidecar;
-use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::atomic::{self, Put};
 use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::lock_watch::Listen;
 use tenure_host::files::protocol::{
@@ -90,7 +90,7 @@ pub type MkdirStore = FileStore<Mkdir>;
 pub struct Mkdir {
     key: Key,
     path: PathBuf,
-    sync: Sync,
+    durability: Durability,
     /// The dead lock that was last read at the path (invariant 4).
     dead_lock: Mutex<Option<OpenDeadLock>>,
 }
@@ -126,10 +126,7 @@ impl Mkdir {
         Ok(Self {
             key: Key::parse(KEY).map_err(|error| not_a_lock(&error.to_string()))?,
             path: parent.join(name),
-            sync: match options.disk {
-                Disk::PowerCut => Sync::ToDisk,
-                Disk::Crash => Sync::Later,
-            },
+            durability: options.durability,
             dead_lock: Mutex::new(None),
         })
     }
@@ -205,7 +202,7 @@ impl LockProtocol for Mkdir {
             file.set_permissions(Permissions::from_mode(0o444))?;
             file.write_all(format!("{text}\n").as_bytes())?;
             // The last file repeats what the others contain.
-            if name == TENURE && self.sync == Sync::ToDisk {
+            if name == TENURE && self.durability == Durability::PowerCut {
                 file.sync_all()?;
             }
         }

@@ -25,7 +25,7 @@ use tenure_core::{
     Epoch, ErrorKind, Evidence, Holder, Key, Lease, Mode, Reason, StoreError, Ticket, Token, Waiter,
 };
 use tenure_host::files::Sidecar;
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::Fingerprint;
@@ -136,8 +136,13 @@ impl StateFile {
         let raised = token.0.saturating_add(CEILING_STEP).min(Token::MAX.0);
         let raised = format!("{raised}\n");
         let temp = self.sidecar.path().join("ceiling.new");
-        atomic::replace(&self.ceiling, &temp, raised.as_bytes(), Sync::ToDisk)
-            .map_err(|error| explain("written", &self.ceiling, error))
+        atomic::replace(
+            &self.ceiling,
+            &temp,
+            raised.as_bytes(),
+            Durability::PowerCut,
+        )
+        .map_err(|error| explain("written", &self.ceiling, error))
     }
 }
 

@@ -148,7 +148,7 @@ fn finish(db: Connection, from: &Path, to: &Path, copy: &Path) -> io::Result<()>
     let _ = db.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()));
     drop(db);
     let temp = beside(from, &format!("-moved.{}", std::process::id()));
-    let _ = atomic::replace(from, &temp, &placeholder(), atomic::Sync::Later);
+    let _ = atomic::replace(from, &temp, &placeholder(), atomic::Durability::Crash);
     let _ = fs::remove_file(beside(from, "-shm"));
     let _ = LivenessFolder::new(schema::liveness_folder_of(from)).clear();
     Ok(())

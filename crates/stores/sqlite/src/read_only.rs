@@ -238,7 +238,7 @@ fn has_log(real: &Path) -> bool {
 fn not_found(path: &Path, why: &str) -> StoreError {
     let what = format!("there is no store at {}: {why}", path.display());
     StoreError::new(ErrorKind::NotFound, what)
-        .fix("make it with tenure init, or name another file; nothing was made")
+        .fix("make it with tenure init, or name another file; nothing was created")
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> StoreError {

@@ -142,7 +142,7 @@ pub(crate) fn check(
         Owner::Nobody => {
             let what = format!("there is no store at {place}: the database has no tables");
             StoreError::new(ErrorKind::NotFound, what)
-                .fix("make it with tenure init, or name another file; nothing was made")
+                .fix("make it with tenure init, or name another file; nothing was created")
         }
     })
 }

@@ -341,7 +341,7 @@ fn what_is_not_there_is_not_found_and_not_made() {
     ] {
         let error = refused(&path);
         assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
-        assert!(error.to_string().contains("nothing was made"), "{error}");
+        assert!(error.to_string().contains("nothing was created"), "{error}");
     }
     assert_eq!(refused(dir.path()).kind, ErrorKind::NotAStore);
     assert_eq!(listing(dir.path()), before);

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use tenure_core::{BadPattern, Mode, PathPattern, Places};
+use tenure_host::files::look;
 
 use super::Project;
 use super::worktree::{Top, ignores_case, top};
@@ -68,10 +69,12 @@ impl WorkTree {
     /// The work tree that `from` is in: the worktree of the repository, or the project's root if that is above the
     /// repository or there is none. `None` if there is neither a repository nor a project.
     pub fn find(from: &Path, project: Option<&Project>) -> io::Result<Option<Self>> {
-        let here = from.canonicalize()?;
-        let limit = project
-            .map(|project| project.root.canonicalize())
-            .transpose()?;
+        let real = |path: &Path| {
+            let real = path.canonicalize();
+            real.map_err(|error| look::unreadable(path, &error))
+        };
+        let here = real(from)?;
+        let limit = project.map(|project| real(&project.root)).transpose()?;
         let root = top_of(&here, limit.as_deref()).or(limit);
         Ok(root.map(|root| Self {
             root,
@@ -199,7 +202,7 @@ impl WorkTree {
         let mut patterns = vec![self.pattern(text)?];
         for link in resolve(&self.here.join(text))?.1 {
             match self.name_of(link) {
-                // A link outside of the repository is no concern of it.
+                // A link outside of the repository is ignored.
                 Err(BadPath::Outside { .. }) => {}
                 Err(error) => return Err(error),
                 Ok(name) => patterns.extend(PathPattern::file(&name).ok()),

@@ -5,7 +5,7 @@ use tenure_core::{BadName, HolderId};
 use super::NoName;
 
 /// The variable with the name that tenure generated for a command which it runs.
-pub const GENERATED: &str = "TENURE_MADE_UP";
+pub const GENERATED: &str = "TENURE_GENERATED_HOLDER";
 
 /// The agents that set a variable with the session's id for the commands that they run.
 const SESSIONS: [(&str, &str); 2] = [

@@ -57,7 +57,7 @@ pub enum ErrorCode {
     HistoryNotSound,
     /// A signal ended the command.
     Interrupted,
-    /// The operating system refused.
+    /// A file operation or another call of the operating system failed.
     Io,
     /// The lease ended while its holder still relied on it.
     LeaseLost,

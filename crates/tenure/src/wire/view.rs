@@ -244,7 +244,7 @@ pub struct TimelineJson {
     pub to: TimeJson,
     /// The grants, by store and key, the oldest first.
     pub spans: Vec<SpanJson>,
-    /// The waits that go on. A wait that ended with a grant is in its span; one that was given up is in no history.
+    /// The waits that go on. A wait that ended with a grant is in its span; abandoned waits are not recorded.
     pub waits: Vec<WaitSpanJson>,
     /// The stores whose history can't be read, and events that can't be understood, for people.
     pub left_out: Vec<String>,
@@ -326,7 +326,7 @@ pub enum WatchLineJson {
         after: u64,
         /// The first one after it.
         next: Option<u64>,
-        /// `pruned`, or `begun_anew` if the store was made anew.
+        /// `pruned`, or `begun_anew` if the store was recreated.
         cause: String,
     },
     /// A holder waits for a key.

@@ -136,16 +136,16 @@ fn judge(
         .means("Two machines are called the same, so a holder that was there before this machine was started looks as if it had ended with a restart.")
         .remedy(Remedy::Advice(format!("give one of the machines another name than {}", identity::host()))))),
         Verdict::Dead(evidence) | Verdict::Expired(evidence) => {
-            let (code, state) = match verdict {
-                Verdict::Dead(_) => ("dead_holder", "which is dead"),
-                _ => ("expired", "and has expired"),
+            let (code, what) = match verdict {
+                Verdict::Dead(_) => ("dead_holder", format!("{holder} has exited")),
+                _ => ("expired", format!("the lease of {holder} has expired")),
             };
             found.push(add(Finding::problem(
                 code,
-                format!("{key} is on record as held by {holder}, {state}"),
+                format!("{key}: {what} but is still listed"),
             )
             .seen(evidence.to_string())
-            .means("The next claim takes it over. Until then it is listed, and programs that do not judge holders believe that it is held.")
+            .means("Nothing is blocked; the next request takes it over.")
             .remedy(cleanup.clone())));
         }
         Verdict::Malformed => {

@@ -13,96 +13,48 @@ use crate::foreign::ForeignLock;
 /// Something that changed.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// An event was recorded.
-    Event {
-        /// The store.
-        store: StoreUrl,
-        /// The event.
-        event: Event,
-    },
-    /// Events can't be reported.
-    Gap {
-        /// The store.
-        store: StoreUrl,
-        /// Which.
-        gap: Gap,
-    },
-    /// A holder waits for a key.
-    Waits {
-        /// The store.
-        store: StoreUrl,
-        /// The key.
-        key: Key,
-        /// The waiter.
-        waiter: Waiter,
-    },
-    /// A waiter is in the queue no more: it was served, or gave up.
-    LeftQueue {
-        /// The store.
-        store: StoreUrl,
-        /// The key.
-        key: Key,
-        /// The waiter.
-        holder: HolderId,
-    },
-    /// The verdict on a lease changed, for example because its holder died.
-    Judged {
-        /// The store.
-        store: StoreUrl,
-        /// The lease.
-        lease: Lease,
-        /// What is known of its holder now.
-        verdict: Verdict,
-    },
-    /// Another program holds a key, by its own protocol.
-    HeldByOther {
-        /// The store.
-        store: StoreUrl,
-        /// The lease, which has no token.
-        lease: Lease,
-    },
-    /// Another program holds a key no more.
-    FreedByOther {
-        /// The store.
-        store: StoreUrl,
-        /// The key.
-        key: Key,
-        /// The holder.
-        holder: HolderId,
-    },
+    /// Something in a store.
+    In(StoreUrl, StoreChange),
     /// A lock file of another tool appeared, or what is known of its holder changed.
     Foreign(ForeignLock),
     /// A lock file of another tool is gone.
     ForeignGone(PathBuf),
+    /// The daemon started, stopped, or skips its cycles.
+    Daemon(String),
+    /// Something could not be looked at, as a sentence.
+    LeftOut(String),
+}
+
+/// Something that changed in a store.
+#[derive(Debug, Clone)]
+pub enum StoreChange {
+    /// An event was recorded.
+    Event(Event),
+    /// Events can't be reported.
+    Gap(Gap),
+    /// A holder waits for a key.
+    Waits(Key, Waiter),
+    /// A waiter is in the queue no more: it was served, or gave up.
+    LeftQueue(Key, Waiter),
+    /// The verdict on a lease changed, for example because its holder died.
+    Judged(Lease, Verdict),
+    /// Another program holds a key, by its own protocol. The lease has no token.
+    HeldByOther(Lease),
+    /// Another program holds a key no more.
+    FreedByOther(Key, HolderId),
     /// A task was added, or has another status.
     Task {
-        /// The store.
-        store: StoreUrl,
         /// The task.
         task: Box<Task>,
         /// Its status before; `None` if it is new.
         was: Option<Status>,
     },
-    /// A task was deleted.
-    TaskGone {
-        /// The store.
-        store: StoreUrl,
-        /// Its id.
-        id: String,
-    },
-    /// A store appeared, or can be read or not, other than before.
-    Store {
-        /// The store.
-        store: StoreUrl,
-        /// Why it can't be read; `None` if it can.
-        error: Option<String>,
-    },
-    /// A store is gone.
-    StoreGone(StoreUrl),
-    /// The daemon started, stopped, or skips its cycles.
-    Daemon(String),
-    /// Something could not be looked at, as a sentence.
-    LeftOut(String),
+    /// The task with this id was deleted.
+    TaskGone(String),
+    /// The store appeared, or can be read or not, other than before: why it can't be read; `None` if it can.
+    Readable(Option<String>),
+    /// The store is gone.
+    Gone,
 }
 
 /// A state, in a form that can be compared.
@@ -117,7 +69,7 @@ pub struct Index {
 #[derive(Debug, Default, Clone)]
 struct StoreIndex {
     error: Option<String>,
-    waiters: BTreeMap<(Key, Ticket), HolderId>,
+    waiters: BTreeMap<(Key, Ticket), Waiter>,
     verdicts: BTreeMap<(Key, Token, HolderId), &'static str>,
     tasks: BTreeMap<String, Status>,
 }
@@ -137,11 +89,8 @@ impl Index {
                     .queue
                     .iter()
                     .filter(|waiter| waiter.presence == Presence::Here);
-                index.waiters.extend(
-                    here.map(|waiter| {
-                        ((lock.key.clone(), waiter.ticket), waiter.holder.id.clone())
-                    }),
-                );
+                let here = here.map(|waiter| ((lock.key.clone(), waiter.ticket), waiter.clone()));
+                index.waiters.extend(here);
                 index
                     .verdicts
                     .extend(lock.leases.iter().map(|(lease, verdict)| {
@@ -173,10 +122,8 @@ impl Index {
             let before = self.stores.iter().find(|(known, _)| known == url);
             let before = before.map(|(_, index)| index);
             if before.is_none_or(|before| before.error != index.error) {
-                changes.push(Change::Store {
-                    store: url.clone(),
-                    error: index.error.clone(),
-                });
+                let readable = StoreChange::Readable(index.error.clone());
+                changes.push(Change::In(url.clone(), readable));
             }
             let nothing = StoreIndex::default();
             let before = before.unwrap_or(&nothing);
@@ -187,14 +134,15 @@ impl Index {
                     ..before.clone()
                 };
             } else {
-                before.compare(index, url, feed, &mut changes);
+                let within = before.compare(index, url, feed).into_iter();
+                changes.extend(within.map(|change| Change::In(url.clone(), change)));
             }
         }
         let gone = self.stores.iter().filter(|(url, _)| {
             let mut now = next.stores.iter();
             !now.any(|(known, _)| known == url)
         });
-        changes.extend(gone.map(|(url, _)| Change::StoreGone(url.clone())));
+        changes.extend(gone.map(|(url, _)| Change::In(url.clone(), StoreChange::Gone)));
         for lock in &feed.overview().foreign {
             if self.foreign.get(&lock.path) != Some(&lock.verdict.word()) {
                 changes.push(Change::Foreign(lock.clone()));
@@ -214,8 +162,8 @@ impl Index {
 }
 
 impl StoreIndex {
-    fn compare(&self, next: &Self, url: &StoreUrl, feed: &Feed, changes: &mut Vec<Change>) {
-        let store = || url.clone();
+    fn compare(&self, next: &Self, url: &StoreUrl, feed: &Feed) -> Vec<StoreChange> {
+        let mut changes = Vec::new();
         let views = feed.overview().stores.iter();
         let locks = views
             .filter(|view| view.url == *url)
@@ -224,72 +172,45 @@ impl StoreIndex {
             for waiter in &lock.queue {
                 let ticket = (lock.key.clone(), waiter.ticket);
                 if next.waiters.contains_key(&ticket) && !self.waiters.contains_key(&ticket) {
-                    changes.push(Change::Waits {
-                        store: store(),
-                        key: lock.key.clone(),
-                        waiter: waiter.clone(),
-                    });
+                    changes.push(StoreChange::Waits(lock.key.clone(), waiter.clone()));
                 }
             }
             for (lease, verdict) in &lock.leases {
                 let grant = (lease.key.clone(), lease.token, lease.holder.id.clone());
                 let before = self.verdicts.get(&grant);
                 if before.is_none() && lease.token == Token::NONE {
-                    changes.push(Change::HeldByOther {
-                        store: store(),
-                        lease: lease.clone(),
-                    });
+                    changes.push(StoreChange::HeldByOther(lease.clone()));
                 }
                 // One that is new and has ended already did so since the look before.
                 let is_other = before.map_or(verdict.ended().is_some(), |before| {
                     *before != verdict.word()
                 });
                 if is_other {
-                    changes.push(Change::Judged {
-                        store: store(),
-                        lease: lease.clone(),
-                        verdict: verdict.clone(),
-                    });
+                    changes.push(StoreChange::Judged(lease.clone(), verdict.clone()));
                 }
             }
         }
-        for ((key, ticket), holder) in &self.waiters {
-            if !next.waiters.contains_key(&(key.clone(), *ticket)) {
-                changes.push(Change::LeftQueue {
-                    store: store(),
-                    key: key.clone(),
-                    holder: holder.clone(),
-                });
-            }
-        }
-        for grant in self
-            .verdicts
-            .keys()
-            .filter(|(_, token, _)| *token == Token::NONE)
-        {
-            if !next.verdicts.contains_key(grant) {
-                changes.push(Change::FreedByOther {
-                    store: store(),
-                    key: grant.0.clone(),
-                    holder: grant.2.clone(),
-                });
-            }
-        }
+        let left = self.waiters.iter();
+        let left = left.filter(|(ticket, _)| !next.waiters.contains_key(ticket));
+        changes.extend(
+            left.map(|((key, _), waiter)| StoreChange::LeftQueue(key.clone(), waiter.clone())),
+        );
+        let freed = self.verdicts.keys();
+        let freed = freed.filter(|grant| grant.1 == Token::NONE);
+        let freed = freed.filter(|grant| !next.verdicts.contains_key(*grant));
+        changes.extend(
+            freed.map(|(key, _, holder)| StoreChange::FreedByOther(key.clone(), holder.clone())),
+        );
         let tasks = feed.tasks().iter().filter(|(of, _)| of == url);
         for task in tasks.flat_map(|(_, tasks)| tasks) {
             let was = self.tasks.get(&task.id).copied();
             if was != Some(task.status) {
-                changes.push(Change::Task {
-                    store: store(),
-                    task: Box::new(task.clone()),
-                    was,
-                });
+                let task = Box::new(task.clone());
+                changes.push(StoreChange::Task { task, was });
             }
         }
         let gone = self.tasks.keys().filter(|id| !next.tasks.contains_key(*id));
-        changes.extend(gone.map(|id| Change::TaskGone {
-            store: store(),
-            id: id.clone(),
-        }));
+        changes.extend(gone.cloned().map(StoreChange::TaskGone));
+        changes
     }
 }

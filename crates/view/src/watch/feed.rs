@@ -8,7 +8,7 @@ use tenure_core::{ErrorKind, Event, EventKind, Moment, Store, StoreError};
 use tenure_daemon::DaemonStatus;
 use tenure_tasks::{Task, TaskError, TaskQuery};
 
-use super::change::Change;
+use super::change::{Change, StoreChange};
 use crate::overview::{Overview, StoreView};
 
 /// How many events of a store are kept to be shown.
@@ -108,16 +108,12 @@ impl Feed {
                 continue;
             }
             if let Some(gap) = log.gap.take() {
-                changes.push(Change::Gap {
-                    store: store.url.clone(),
-                    gap,
-                });
+                changes.push(Change::In(store.url.clone(), StoreChange::Gap(gap)));
             }
             let old = log.events.len().saturating_sub(log.fresh);
-            changes.extend(log.events.iter().skip(old).map(|event| Change::Event {
-                store: store.url.clone(),
-                event: event.clone(),
-            }));
+            let new = log.events.iter().skip(old);
+            let new = new.map(|event| StoreChange::Event(event.clone()));
+            changes.extend(new.map(|event| Change::In(store.url.clone(), event)));
             log.shorten();
             // A store without tasks has none to show.
             let its = store.tenure.as_ref().and_then(|tenure| tenure.tasks().ok());
@@ -325,7 +321,7 @@ mod tests {
 
     fn ids(changes: &[Change]) -> Vec<u64> {
         let id = |change: &Change| match change {
-            Change::Event { event, .. } => Some(event.id),
+            Change::In(_, StoreChange::Event(event)) => Some(event.id),
             _ => None,
         };
         changes.iter().filter_map(id).collect()
@@ -333,7 +329,7 @@ mod tests {
 
     fn gaps(changes: &[Change]) -> Vec<Gap> {
         let gap = |change: &Change| match change {
-            Change::Gap { gap, .. } => Some(gap.clone()),
+            Change::In(_, StoreChange::Gap(gap)) => Some(gap.clone()),
             _ => None,
         };
         changes.iter().filter_map(gap).collect()

@@ -88,8 +88,7 @@ impl BoardLock {
         }
         let mut signals = Signals::catch()?;
         let mut display =
-            WaitDisplay::new(global, tenure.clock(), KeyWait::new(&tenure, KEY, false))
-                .keeps_no_place();
+            WaitDisplay::new(global, tenure.clock(), KeyWait::new(&tenure, KEY, false));
         let (outcome, signal) =
             waiting::watched(&mut signals, &mut display, |cancel, observer| {
                 ask.acquire_watched(cancel, observer)

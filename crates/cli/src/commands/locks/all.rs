@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use tenure::project::StoreRole;
 use tenure::store::{Holder, Key, Moment, Snapshot, Verdict};
+use tenure::text::plural;
 use tenure::wire::{AllLocksJson, ForeignLockJson, LockJson, StoreLocksJson, VerdictWord};
 use tenure::{Config, Mode, Project, StoreUrl};
 use tenure_host::identity;
@@ -26,32 +26,37 @@ const NONE: &str = "-";
 pub(super) fn list(global: &Global) -> Result<Answer, Failure> {
     let (place, overview) = look(global)?;
     let data = json(&overview);
-    let leases = overview.stores.iter().flat_map(|store| &store.locks);
-    let mut leases = leases.flat_map(|lock| &lock.leases);
     let header = [
-        "KEY", "MODE", "HOLDER", "PROCESS", "SINCE", "LEFT", "WAIT", "VERDICT",
+        "KEY", "MODE", "HOLDER", "PROCESS", "SINCE", "LEFT", "WAIT", "STATE",
     ];
-    let mut table = Table::new(&header);
-    // Most projects need no modes.
-    if leases.all(|(lease, _)| lease.mode.is_exclusive()) {
-        table.leave_out("MODE");
-    }
+    let mut table = Table::new(&header).first_to_go("STATE");
+    let mut has_modes = false;
     let mut below = Vec::new();
+    let mut hints = Vec::new();
     let mut is_empty = true;
     for store in &overview.stores {
         if let Some(error) = &store.error {
             below.push(format!("{} can't be read: {error}", store.url));
         }
-        if store.locks.is_empty() {
-            continue;
+        let locks = || store.locks.iter().filter(|lock| !is_reservations(lock));
+        if locks().next().is_some() {
+            is_empty = false;
+            table.group(&title(place.project.as_ref(), store));
         }
-        is_empty = false;
-        table.group(&title(place.project.as_ref(), store));
-        for lock in &store.locks {
+        for lock in locks() {
             rows(&mut table, &overview.now, lock);
+            let mut leases = lock.leases.iter();
+            has_modes |= leases.any(|(lease, _)| !lease.mode.is_exclusive());
+        }
+        for lock in &store.locks {
             let problems = lock.problems.iter();
             below.extend(problems.map(|problem| format!("{}: {problem}", lock.key)));
         }
+        hints.extend(reserved(&store.locks, &place.in_store(&store.url)));
+    }
+    // Most projects need no modes.
+    if !has_modes {
+        table.leave_out("MODE");
     }
     if !overview.foreign.is_empty() {
         is_empty = false;
@@ -66,6 +71,7 @@ pub(super) fn list(global: &Global) -> Result<Answer, Failure> {
         (true, false) => "No locks in what could be looked at.".to_owned(),
         (false, _) => table.text(),
     };
+    below.extend(hints);
     if !below.is_empty() {
         text.push_str("\n\n");
         text.push_str(&below.join("\n"));
@@ -229,6 +235,23 @@ pub(crate) fn short_path(project: Option<&Project>, path: &Path) -> String {
     }
 }
 
+/// Whether this is the key that all reservations of paths are on.
+pub(crate) fn is_reservations(lock: &Snapshot) -> bool {
+    let held = lock.leases.iter().map(|(lease, _)| &lease.mode);
+    let wanted = lock.queue.iter().map(|waiter| &waiter.mode);
+    lock.key == Key::paths() && held.chain(wanted).any(|mode| mode.paths().is_some())
+}
+
+/// How many reservations are among these locks, and the command that lists them.
+pub(super) fn reserved(locks: &[Snapshot], store: &str) -> Option<String> {
+    let lock = locks.iter().find(|lock| is_reservations(lock))?;
+    let held = plural::count(lock.leases.len(), "reservation");
+    let waiting = waiting(lock);
+    Some(format!(
+        "{held}, {waiting} waiting: tenure reservations{store}"
+    ))
+}
+
 fn rows(table: &mut Table, now: &Moment, lock: &Snapshot) {
     let waiting = waiting(lock);
     for (lease, verdict) in &lock.leases {
@@ -249,7 +272,7 @@ fn rows(table: &mut Table, now: &Moment, lock: &Snapshot) {
                 Some(Some(left)) => words::coarse(left),
             },
             waiting.clone(),
-            verdict.word().to_owned(),
+            words::verdict(verdict).to_owned(),
         ]);
     }
     if lock.leases.is_empty() {
@@ -259,9 +282,11 @@ fn rows(table: &mut Table, now: &Moment, lock: &Snapshot) {
 }
 
 /// How long ago, in one unit.
-fn age(now: &Moment, since: Option<Timestamp>) -> String {
-    let passed = since.and_then(|at| Duration::try_from(now.wall.duration_since(at)).ok());
-    passed.map_or_else(|| NONE.to_owned(), words::coarse)
+pub(crate) fn age(now: &Moment, since: Option<Timestamp>) -> String {
+    since.map_or_else(
+        || NONE.to_owned(),
+        |at| words::coarse(words::passed(now, at)),
+    )
 }
 
 /// The process of a holder: its pid, its machine if that is another one, and its command.
@@ -286,23 +311,24 @@ pub(crate) fn process(holder: &Holder, verdict: &Verdict) -> String {
     text
 }
 
-fn foreign_row(place: &Place, now: &Moment, lock: &ForeignLock) -> [String; 8] {
-    let process = match lock.processes.as_slice() {
-        [] => NONE.to_owned(),
-        [first, rest @ ..] => {
-            let command = first.command.as_deref().unwrap_or("(exited)");
-            let more = match rest.len() {
-                0 => String::new(),
-                more => format!(", {more} more"),
-            };
-            format!("{} {command}{more}", first.pid)
-        }
+/// The processes that have the lock of another tool open.
+pub(crate) fn foreign_process(lock: &ForeignLock) -> String {
+    let [first, rest @ ..] = lock.processes.as_slice() else {
+        return NONE.to_owned();
     };
+    let command = first.command.as_deref().unwrap_or("(exited)");
+    match rest.len() {
+        0 => format!("{} {command}", first.pid),
+        more => format!("{} {command}, {more} more", first.pid),
+    }
+}
+
+fn foreign_row(place: &Place, now: &Moment, lock: &ForeignLock) -> [String; 8] {
     [
         place.short_path(&lock.path),
         NONE.to_owned(),
         lock.tool.word().to_owned(),
-        process,
+        foreign_process(lock),
         age(now, lock.since),
         "no end".to_owned(),
         NONE.to_owned(),

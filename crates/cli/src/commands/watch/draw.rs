@@ -14,15 +14,11 @@ use super::screen::{Bar, Intent, KEYS, Over, Pane, Screen};
 use crate::args::Global;
 use crate::commands::timeline;
 use crate::fit;
+use crate::table::{self, GAP};
+use crate::words;
 
 /// From this size on, all panes are shown at once.
-const LARGE: (u16, u16) = (140, 40);
-
-/// The blanks between two columns.
-const GAP: usize = 2;
-
-/// No column that may be shortened gets narrower than this.
-const LEAST: usize = 6;
+const LARGE: (u16, u16) = (100, 30);
 
 /// The widest name of a lane.
 const LANE_NAME: usize = 24;
@@ -91,7 +87,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, colours: Colours)
     draw_head(frame, head, screen, colours);
     draw_tabs(frame, tabs, screen, colours);
     if body.width >= LARGE.0 && frame.area().height >= LARGE.1 {
-        for (pane, area) in quarters(body) {
+        for (pane, area) in places(screen, body) {
             draw_pane(frame, area, screen, pane, colours, true);
         }
     } else {
@@ -101,28 +97,30 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, colours: Colours)
     draw_over(frame, body, screen, colours);
 }
 
-/// Where the panes are on a large screen.
-fn quarters(area: Rect) -> [(Pane, Rect); 5] {
-    let [left, _, right] = Layout::horizontal([
-        Constraint::Percentage(58),
-        Constraint::Length(1),
+/// Where the panes are on a large screen. One that has little to show leaves its room to the others.
+fn places(screen: &Screen, area: Rect) -> [(Pane, Rect); 5] {
+    let third = area.height / 3;
+    let needs = |pane| {
+        let rows = screen.list(pane).visible.len().max(1);
+        // With its title and its header.
+        u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(2)
+    };
+    let middle = needs(Pane::Reservations).max(needs(Pane::Tasks)).min(third);
+    let most = area.height - middle - third;
+    let [locks, middle, below] = Layout::vertical([
+        Constraint::Length(needs(Pane::Locks).min(most)),
+        Constraint::Length(middle),
         Constraint::Min(0),
     ])
     .areas(area);
-    let [locks, lanes] =
-        Layout::vertical([Constraint::Percentage(62), Constraint::Min(0)]).areas(left);
-    let [paths, tasks, history] = Layout::vertical([
-        Constraint::Percentage(20),
-        Constraint::Percentage(40),
-        Constraint::Min(0),
-    ])
-    .areas(right);
+    let halves = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1);
+    let ([paths, tasks], [history, lanes]) = (halves.areas(middle), halves.areas(below));
     [
         (Pane::Locks, locks),
-        (Pane::Timeline, lanes),
         (Pane::Reservations, paths),
         (Pane::Tasks, tasks),
         (Pane::History, history),
+        (Pane::Timeline, lanes),
     ]
 }
 
@@ -213,14 +211,12 @@ fn draw_pane(
         return;
     }
     let table = screen.table(pane);
-    let rows: Vec<(&Row, Vec<String>)> = shown
-        .iter()
-        .filter_map(|at| table.rows.get(*at))
-        .map(|row| {
-            let cells = row.cells.iter().map(|cell| flat(&cell.at(&screen.now)));
-            (row, cells.collect())
-        })
-        .collect();
+    let rows: Vec<&Row> = shown.iter().filter_map(|at| table.rows.get(*at)).collect();
+    let cells = |row: &&Row| -> Vec<String> {
+        let cells = row.cells.iter();
+        cells.map(|cell| flat(&cell.at(&screen.now))).collect()
+    };
+    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
     if rows.is_empty() {
         let text = match (screen.filter.is_empty(), pane) {
             (false, _) => "Nothing passes the filter.",
@@ -232,17 +228,17 @@ fn draw_pane(
         frame.render_widget(Line::styled(text, colours.tone(Tone::Faint)), body);
         return;
     }
-    let widths = widths(table.header, &rows, columns(area));
-    let heading: Vec<String> = table.header.iter().map(|&name| name.to_owned()).collect();
+    let names = table.header;
+    let widths = table::widths(names, &cells, columns(area));
+    let heading: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let faint = colours.tone(Tone::Faint).add_modifier(Modifier::BOLD);
-    frame.render_widget(Line::styled(joined(&heading, &widths), faint), header);
+    let heading = table::line(names, &heading, &widths);
+    frame.render_widget(Line::styled(heading, faint), header);
     let selected = screen.selected(pane).map(|row| row.id.as_str());
-    for (row, place) in rows.iter().zip(body.rows()) {
-        let (row, cells) = row;
-        let text = if cells.len() == 1 {
-            fit::cut(cells.first().map_or("", String::as_str), columns(area))
-        } else {
-            joined(cells, &widths)
+    for ((row, cells), place) in rows.iter().zip(&cells).zip(body.rows()) {
+        let text = match cells.as_slice() {
+            [title] => title.clone(),
+            cells => table::line(names, cells, &widths),
         };
         let text = fit::filled(&fit::cut(&text, columns(area)), columns(area));
         let mut style = colours.tone(row.tone);
@@ -251,33 +247,6 @@ fn draw_pane(
         }
         frame.render_widget(Line::styled(text, style), place);
     }
-}
-
-/// How wide each column is, so that all of them fit.
-fn widths(header: &[&str], rows: &[(&Row, Vec<String>)], room: usize) -> Vec<usize> {
-    let mut widths: Vec<usize> = header.iter().map(|name| fit::width(name)).collect();
-    for (_, cells) in rows.iter().filter(|(_, cells)| cells.len() > 1) {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(fit::width(cell));
-        }
-    }
-    let gaps = GAP * widths.len().saturating_sub(1);
-    while widths.iter().sum::<usize>() + gaps > room {
-        let widest = widths.iter_mut().max_by_key(|width| **width);
-        match widest {
-            Some(widest) if *widest > LEAST => *widest -= 1,
-            _ => break,
-        }
-    }
-    widths
-}
-
-fn joined(cells: &[String], widths: &[usize]) -> String {
-    let cells = cells.iter().zip(widths);
-    let cells: Vec<String> = cells
-        .map(|(cell, width)| fit::filled(&fit::middle(cell, *width), *width))
-        .collect();
-    cells.join(&" ".repeat(GAP)).trim_end().to_owned()
 }
 
 fn draw_lanes(
@@ -389,11 +358,15 @@ fn draw_over(frame: &mut Frame<'_>, area: Rect, screen: &Screen, colours: Colour
 
 fn question(intent: &Intent) -> Vec<String> {
     let (Intent::Release(target) | Intent::Force(target)) = intent;
+    let lease = &target.lease;
+    let what = words::held_subject(lease);
     let mut lines = vec![match intent {
-        Intent::Release(_) => format!("Release {} while its command runs?", target.key),
-        Intent::Force(_) => format!("End the lease of {} on {}?", target.holder, target.key),
+        Intent::Release(_) => format!("Release {what} while its command runs?"),
+        Intent::Force(_) => format!("End the lease of {} on {what}?", lease.holder.id),
     }];
-    if let Some(command) = &target.command {
+    // A reservation has a reason in its place.
+    let command = lease.holder.command.as_ref();
+    if let Some(command) = command.filter(|_| lease.mode.paths().is_none()) {
         lines.push(format!("It runs: {command}"));
     }
     if matches!(intent, Intent::Force(_)) {

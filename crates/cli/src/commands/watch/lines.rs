@@ -5,17 +5,18 @@ use std::io::{self, Write as _};
 
 use rustix::event::{PollFd, PollFlags};
 use tenure::StoreUrl;
-use tenure::store::{EventKind, Moment};
+use tenure::store::{Event, EventKind, Moment};
 use tenure::text::flat;
 use tenure::wire::{LeaseJson, WatchLineJson};
 use tenure_host::clock::since_boot;
 use tenure_host::time_limit::TimeLimit;
-use tenure_view::watch::{Alarm, Change, Feed, Index};
+use tenure_view::watch::{Alarm, Change, Feed, Index, StoreChange};
 
+use super::rows::beside_subject;
 use super::{DISTANCE, LONGEST, SETTLE};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
-use crate::commands::locks::{all, detail};
+use crate::commands::locks::all;
 use crate::exit::Exit;
 use crate::words;
 
@@ -40,10 +41,8 @@ pub(super) fn follow(
     // What can't be read is no change, but has to be said.
     let views = feed.overview().stores.iter();
     changes.extend(views.filter_map(|view| {
-        Some(Change::Store {
-            store: view.url.clone(),
-            error: Some(view.error.as_ref()?.to_string()),
-        })
+        let error = Some(view.error.as_ref()?.to_string());
+        Some(Change::In(view.url.clone(), StoreChange::Readable(error)))
     }));
     let left_out = feed.overview().left_out.iter();
     changes.extend(left_out.cloned().map(Change::LeftOut));
@@ -156,135 +155,126 @@ fn print(
 /// A change in one line.
 fn told(feed: &Feed, change: &Change) -> String {
     let now = feed.now();
-    let own = feed.project().map(tenure::Project::store);
-    let of = |store: &StoreUrl| match feed.project() {
-        _ if Some(store) == own.as_ref() => String::new(),
-        Some(_) => format!("[{}] ", all::short_url(feed.project(), store)),
-        None => String::new(),
-    };
-    let name = |store: &StoreUrl| all::short_url(feed.project(), store);
     let (at, text) = match change {
-        Change::Event { store, event } => {
-            let (holder, token) = (&event.holder, event.token);
-            let what = match event.kind {
-                EventKind::Granted => format!("granted to {holder}, token {token}"),
-                EventKind::Renewed => format!("renewed by {holder}, token {token}"),
-                EventKind::Released => format!("released by {holder}, token {token}"),
-                EventKind::Expired => format!("of {holder} has expired, token {token}"),
-                EventKind::Dead => format!("ended: {holder} is dead, token {token}"),
-                EventKind::Forced => format!("taken from {holder} by force, token {token}"),
-                EventKind::Asked => format!("is asked for by {holder}"),
-                kind => kind.to_string(),
+        Change::In(store, change) => {
+            let name = all::short_url(feed.project(), store);
+            let own = feed.project().map(tenure::Project::store);
+            let of = match feed.project() {
+                Some(_) if Some(store) != own.as_ref() => format!("[{name}] "),
+                _ => String::new(),
             };
-            let detail = match detail(event) {
-                detail if detail.is_empty() => detail,
-                detail => format!(" ({detail})"),
-            };
-            let line = format!("{}{} {what}{detail}", of(store), event.key);
-            (event.at, line)
+            match change {
+                StoreChange::Event(event) => (event.at, of + &told_event(event)),
+                StoreChange::Readable(Some(error)) => {
+                    (now.wall, format!("{name} can't be read: {error}"))
+                }
+                StoreChange::Readable(None) => (now.wall, format!("{name} can be read")),
+                StoreChange::Gone => (now.wall, format!("{name} is gone")),
+                other => (now.wall, of + &told_now(now, other)),
+            }
         }
-        other => (now.wall, told_now(now, other, of, name)),
+        Change::Foreign(lock) => {
+            let (path, tool) = (lock.path.display(), lock.tool.word());
+            let text = format!("{path}: lock of {tool}: {}", lock.verdict.why());
+            (now.wall, text)
+        }
+        Change::ForeignGone(path) => (now.wall, format!("{}: the lock is gone", path.display())),
+        Change::Daemon(state) => (now.wall, format!("the daemon is {state}")),
+        Change::LeftOut(what) => (now.wall, what.clone()),
     };
     format!("{} {text}", words::time(at))
 }
 
-/// A change that has no time of its own.
-fn told_now(
-    now: &Moment,
-    change: &Change,
-    of: impl Fn(&StoreUrl) -> String,
-    name: impl Fn(&StoreUrl) -> String,
-) -> String {
+fn told_event(event: &Event) -> String {
+    let (holder, token) = (&event.holder, event.token);
+    let what = match event.kind {
+        EventKind::Granted => format!("granted to {holder}, token {token}"),
+        EventKind::Renewed => format!("renewed by {holder}, token {token}"),
+        EventKind::Released => format!("released by {holder}, token {token}"),
+        EventKind::Expired => format!("of {holder} has expired, token {token}"),
+        EventKind::Dead => format!("ended: {holder} is dead, token {token}"),
+        EventKind::Forced => format!("taken from {holder} by force, token {token}"),
+        EventKind::Asked => format!("is asked for by {holder}"),
+        kind => kind.to_string(),
+    };
+    let detail = match beside_subject(event) {
+        detail if detail.is_empty() => detail,
+        detail => format!(" ({detail})"),
+    };
+    let subject = words::subject(&event.key, &event.mode);
+    format!("{subject} {what}{detail}")
+}
+
+/// A change in a store that has no time of its own.
+fn told_now(now: &Moment, change: &StoreChange) -> String {
     match change {
-        Change::Event { event, .. } => event.key.to_string(),
-        Change::Gap { store, gap } => {
+        StoreChange::Gap(gap) => {
             let next = gap.next.map_or_else(
                 || "there is none yet".to_owned(),
                 |next| format!("the next one is {next}"),
             );
             let why = if gap.begun_anew {
-                "the history was begun anew"
+                "the store was recreated"
             } else {
                 "the history was pruned"
             };
-            let after = gap.after;
-            format!(
-                "{}events after {after} are missing: {why}; {next}",
-                of(store)
-            )
+            format!("events after {} are missing: {why}; {next}", gap.after)
         }
-        Change::Waits { store, key, waiter } => {
-            let who = &waiter.holder;
-            let priority = waiter.priority;
-            format!(
-                "{}{key} is waited for by {who}, priority {priority}",
-                of(store)
-            )
+        StoreChange::Waits(key, waiter) => {
+            let (who, priority) = (&waiter.holder, waiter.priority);
+            let subject = words::subject(key, &waiter.mode);
+            format!("{subject} is waited for by {who}, priority {priority}")
         }
-        Change::LeftQueue { store, key, holder } => {
-            format!("{}{key} is no longer waited for by {holder}", of(store))
+        StoreChange::LeftQueue(key, waiter) => {
+            let subject = words::subject(key, &waiter.mode);
+            format!("{subject} is no longer waited for by {}", waiter.holder.id)
         }
-        Change::Judged {
-            store,
-            lease,
-            verdict,
-        } => {
-            let (key, holder) = (&lease.key, &lease.holder.id);
-            format!(
-                "{}{key} of {holder}: {}",
-                of(store),
-                words::state(now, lease, verdict)
-            )
+        StoreChange::Judged(lease, verdict) => {
+            let subject = words::subject(&lease.key, &lease.mode);
+            let state = words::state(now, lease, verdict);
+            format!("{subject} of {}: {state}", lease.holder.id)
         }
-        Change::HeldByOther { store, lease } => {
-            format!("{}{} is held by {}", of(store), lease.key, lease.holder)
+        StoreChange::HeldByOther(lease) => {
+            let subject = words::subject(&lease.key, &lease.mode);
+            format!("{subject} is held by {}", lease.holder)
         }
-        Change::FreedByOther { store, key, holder } => {
-            format!("{}{key} is no longer held by {holder}", of(store))
-        }
-        Change::Foreign(lock) => {
-            let path = lock.path.display();
-            format!(
-                "{path}: lock of {}: {}",
-                lock.tool.word(),
-                lock.verdict.why()
-            )
-        }
-        Change::ForeignGone(path) => format!("{}: the lock is gone", path.display()),
-        Change::Task { store, task, was } => {
+        StoreChange::FreedByOther(key, holder) => format!("{key} is no longer held by {holder}"),
+        StoreChange::Task { task, was } => {
             let was = was.map_or_else(|| "new".to_owned(), |was| format!("was {was}"));
             let runner = task.runner.as_ref();
             let runner = runner.map_or_else(String::new, |runner| format!(", {runner}"));
             let title = words::title(task);
-            format!(
-                "{}task {title} is {} ({was}{runner})",
-                of(store),
-                task.status
-            )
+            format!("task {title} is {} ({was}{runner})", task.status)
         }
-        Change::TaskGone { store, id } => format!("{}task {id} was deleted", of(store)),
-        Change::Store {
-            store,
-            error: Some(error),
-        } => format!("{} can't be read: {error}", name(store)),
-        Change::Store { store, error: None } => format!("{} can be read", name(store)),
-        Change::StoreGone(store) => format!("{} is gone", name(store)),
-        Change::Daemon(state) => format!("the daemon is {state}"),
-        Change::LeftOut(what) => what.clone(),
+        StoreChange::TaskGone(id) => format!("task {id} was deleted"),
+        StoreChange::Event(_) | StoreChange::Readable(_) | StoreChange::Gone => String::new(),
     }
 }
 
 fn json(now: &Moment, change: &Change) -> WatchLineJson {
     let at = now.wall.into();
-    match change.clone() {
-        Change::Event { store, event } => WatchLineJson::Event {
-            store: store.to_string(),
+    let (store, change) = match change.clone() {
+        Change::In(store, change) => (store.to_string(), change),
+        Change::Foreign(lock) => {
+            let lock = Box::new(all::foreign_json(&lock));
+            return WatchLineJson::Foreign { at, lock };
+        }
+        Change::ForeignGone(path) => {
+            let path = path.display().to_string();
+            return WatchLineJson::ForeignGone { at, path };
+        }
+        Change::Daemon(state) => return WatchLineJson::Daemon { at, state },
+        Change::LeftOut(what) => return WatchLineJson::LeftOut { at, what },
+    };
+    match change {
+        StoreChange::Event(event) => WatchLineJson::Event {
+            store,
             id: event.id,
             event: Box::new((&event).into()),
         },
-        Change::Gap { store, gap } => WatchLineJson::Gap {
+        StoreChange::Gap(gap) => WatchLineJson::Gap {
             at,
-            store: store.to_string(),
+            store,
             after: gap.after,
             next: gap.next,
             cause: if gap.begun_anew {
@@ -294,71 +284,46 @@ fn json(now: &Moment, change: &Change) -> WatchLineJson {
             }
             .to_owned(),
         },
-        Change::Waits { store, key, waiter } => WatchLineJson::Waits {
+        StoreChange::Waits(key, waiter) => WatchLineJson::Waits {
             at,
-            store: store.to_string(),
+            store,
             key,
             waiter: Box::new((&waiter).into()),
         },
-        Change::LeftQueue { store, key, holder } => WatchLineJson::LeftQueue {
+        StoreChange::LeftQueue(key, waiter) => WatchLineJson::LeftQueue {
             at,
-            store: store.to_string(),
-            key,
-            holder,
-        },
-        Change::Judged {
             store,
-            lease,
-            verdict,
-        } => WatchLineJson::Judged {
+            key,
+            holder: waiter.holder.id,
+        },
+        StoreChange::Judged(lease, verdict) => WatchLineJson::Judged {
             at,
-            store: store.to_string(),
+            store,
             lease: Box::new(LeaseJson::new(now, &lease, &verdict)),
         },
-        Change::HeldByOther { store, lease } => WatchLineJson::HeldByOther {
+        StoreChange::HeldByOther(lease) => WatchLineJson::HeldByOther {
             at,
-            store: store.to_string(),
+            store,
             key: lease.key,
             holder: lease.holder.id,
         },
-        Change::FreedByOther { store, key, holder } => WatchLineJson::FreedByOther {
+        StoreChange::FreedByOther(key, holder) => WatchLineJson::FreedByOther {
             at,
-            store: store.to_string(),
+            store,
             key,
             holder,
         },
-        Change::Foreign(lock) => WatchLineJson::Foreign {
+        StoreChange::Task { task, was } => WatchLineJson::Task {
             at,
-            lock: Box::new(all::foreign_json(&lock)),
-        },
-        Change::ForeignGone(path) => WatchLineJson::ForeignGone {
-            at,
-            path: path.display().to_string(),
-        },
-        Change::Task { store, task, was } => WatchLineJson::Task {
-            at,
-            store: store.to_string(),
+            store,
             id: task.id,
             title: task.title,
             status: task.status,
             was,
             runner: task.runner,
         },
-        Change::TaskGone { store, id } => WatchLineJson::TaskGone {
-            at,
-            store: store.to_string(),
-            id,
-        },
-        Change::Store { store, error } => WatchLineJson::Store {
-            at,
-            store: store.to_string(),
-            error,
-        },
-        Change::StoreGone(store) => WatchLineJson::StoreGone {
-            at,
-            store: store.to_string(),
-        },
-        Change::Daemon(state) => WatchLineJson::Daemon { at, state },
-        Change::LeftOut(what) => WatchLineJson::LeftOut { at, what },
+        StoreChange::TaskGone(id) => WatchLineJson::TaskGone { at, store, id },
+        StoreChange::Readable(error) => WatchLineJson::Store { at, store, error },
+        StoreChange::Gone => WatchLineJson::StoreGone { at, store },
     }
 }

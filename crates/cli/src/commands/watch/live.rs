@@ -7,14 +7,13 @@ use std::time::Duration;
 use ratatui::crossterm::event::Event;
 use rustix::event::{PollFd, PollFlags, poll};
 use tenure::Tenure;
-use tenure::store::{Clock, Forced, Released, call_deadline};
+use tenure::store::{Clock, Forced, Lease, Released, call_deadline};
 use tenure_host::HostClock;
 use tenure_host::clock::since_boot;
 use tenure_host::time_limit::TimeLimit;
 use tenure_view::watch::{Alarm, Feed};
 
 use super::draw::{Colours, draw};
-use super::rows::Target;
 use super::screen::{Effect, Intent, Screen};
 use super::terminal::{Input, Terminal};
 use super::{DISTANCE, LONGEST, SETTLE};
@@ -22,6 +21,7 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::context;
 use crate::exit::Exit;
+use crate::words;
 
 /// Shows the screen until it is closed.
 pub(super) fn show(global: &Global, mut feed: Feed) -> Result<Answer, Failure> {
@@ -146,38 +146,29 @@ fn wait(terminal: &Terminal, changes: &[BorrowedFd<'_>], until: Duration) -> io:
 /// Releases a lease, or ends it by force.
 fn run(feed: &Feed, screen: &Screen, intent: &Intent) -> Result<String, Failure> {
     let (Intent::Release(target) | Intent::Force(target)) = intent;
-    let Target {
-        store, key, token, ..
-    } = target;
-    let tenure = Tenure::open_for_locks(store, feed.config().clone())?;
+    let tenure = Tenure::open_for_locks(&target.store, feed.config().clone())?;
+    let (key, holder) = (&target.lease.key, &target.lease.holder.id);
+    let (what, grant) = (words::held_subject(&target.lease), target.lease.grant());
     let now = tenure.store().inspect(key, call_deadline())?;
-    let mut leases = now.leases.iter();
-    let Some((lease, _)) =
-        leases.find(|(lease, _)| lease.token == *token && lease.holder.id == target.holder)
-    else {
+    let is_it = |lease: &Lease| lease.token == target.lease.token && lease.holder.id == *holder;
+    if !now.leases.iter().any(|(lease, _)| is_it(lease)) {
         return Ok(format!(
-            "This lease on {key} has ended already; nothing was changed."
+            "This lease on {what} has ended already; nothing was changed."
         ));
-    };
-    match intent {
-        Intent::Release(_) => match tenure.store().release(&lease.grant(), call_deadline())? {
-            Released::Freed(lease) => Ok(format!("Released {}.", lease.key)),
-            Released::AlreadyGone(_) => Ok(format!("This lease on {key} had ended already.")),
-        },
-        Intent::Force(_) => {
-            let by = &screen.me;
-            let reason = Some("tenure watch");
-            let grant = lease.grant();
-            match tenure
-                .store()
-                .force_one(&grant, by, reason, call_deadline())?
-            {
-                Forced::Freed(_) => Ok(format!(
-                    "Took {key} from {}; recorded as forced by {by}.",
-                    target.holder
-                )),
-                Forced::NotHeld => Ok(format!("This lease on {key} had ended already.")),
-            }
-        }
     }
+    let done = match intent {
+        Intent::Release(_) => {
+            let released = tenure.store().release(&grant, call_deadline())?;
+            matches!(released, Released::Freed(_)).then(|| format!("Released {what}."))
+        }
+        Intent::Force(_) => {
+            let (by, reason) = (&screen.me, Some("tenure watch"));
+            let forced = tenure
+                .store()
+                .force_one(&grant, by, reason, call_deadline())?;
+            matches!(forced, Forced::Freed(_))
+                .then(|| format!("Took {what} from {holder}; recorded as forced by {by}."))
+        }
+    };
+    Ok(done.unwrap_or_else(|| format!("This lease on {what} had ended already.")))
 }

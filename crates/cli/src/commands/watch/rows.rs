@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use tenure::StoreUrl;
 use tenure::store::{
-    Deadline, EventKind, HolderId, Key, Lease, Moment, Presence, Snapshot, Token, Verdict,
+    Deadline, Event, EventKind, HolderId, Key, Lease, Moment, Presence, Snapshot, Verdict,
 };
 use tenure::tasks::Status;
-use tenure::{Mode, StoreUrl};
 use tenure_view::StoreView;
 use tenure_view::foreign::ForeignVerdict;
 use tenure_view::watch::Feed;
@@ -53,7 +53,7 @@ impl Cell {
         match self {
             Self::Text(text) => text.clone(),
             Self::Age(None) => NONE.to_owned(),
-            Self::Age(Some(at)) => words::coarse(passed(now, *at)),
+            Self::Age(Some(at)) => words::coarse(words::passed(now, *at)),
             Self::Left(None) => "no end".to_owned(),
             Self::Left(Some(end)) => end.remaining(now).map_or_else(
                 || "passed".to_owned(),
@@ -68,7 +68,7 @@ impl Cell {
         match self {
             Self::Text(_) | Self::Age(None) | Self::Left(None) => None,
             Self::Age(Some(at)) => {
-                let age = passed(now, *at);
+                let age = words::passed(now, *at);
                 Some(unit(age).saturating_sub(rest(age)))
             }
             Self::Left(Some(end)) => {
@@ -78,11 +78,6 @@ impl Cell {
             }
         }
     }
-}
-
-/// How much time has passed since then.
-fn passed(now: &Moment, at: Timestamp) -> Duration {
-    Duration::try_from(now.wall.duration_since(at)).unwrap_or_default()
 }
 
 /// The unit in which a duration is shown, so that most of them rarely change.
@@ -105,13 +100,7 @@ fn rest(duration: Duration) -> Duration {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Target {
     pub(super) store: StoreUrl,
-    pub(super) key: Key,
-    pub(super) token: Token,
-    pub(super) holder: HolderId,
-    /// The command that it runs, if it runs one.
-    pub(super) command: Option<String>,
-    /// Whether a running process keeps it.
-    pub(super) is_kept: bool,
+    pub(super) lease: Lease,
     pub(super) is_mine: bool,
 }
 
@@ -146,6 +135,26 @@ impl Row {
             is_problem: false,
             is_waited_for: false,
         }
+    }
+
+    /// The row is about this lease.
+    fn is_about(
+        &mut self,
+        view: &StoreView,
+        lease: &Lease,
+        verdict: &Verdict,
+        now: &Moment,
+        me: &HolderId,
+    ) {
+        let is_mine = lease.holder.id == *me;
+        self.tone = tone(verdict, is_mine && verdict.ended().is_none());
+        self.is_problem = self.tone == Tone::Bad;
+        self.detail = lease_detail(now, lease, verdict);
+        self.target = Some(Target {
+            store: view.url.clone(),
+            lease: lease.clone(),
+            is_mine,
+        });
     }
 
     pub(super) fn title(text: String) -> Self {
@@ -205,12 +214,6 @@ fn text(text: impl Into<String>) -> Cell {
     Cell::Text(text.into())
 }
 
-fn is_reservation(lock: &Snapshot) -> bool {
-    let held = lock.leases.iter().map(|(lease, _)| &lease.mode);
-    let wanted = lock.queue.iter().map(|waiter| &waiter.mode);
-    lock.key == Key::paths() && held.chain(wanted).any(|mode| mode.paths().is_some())
-}
-
 fn tone(verdict: &Verdict, is_mine: bool) -> Tone {
     match verdict {
         _ if is_mine => Tone::Mine,
@@ -232,7 +235,7 @@ pub(super) fn locks(feed: &Feed, me: &HolderId, sort: Sort) -> Table {
         ..Table::default()
     };
     let shown = |view: &&StoreView| {
-        view.error.is_some() || view.locks.iter().any(|lock| !is_reservation(lock))
+        view.error.is_some() || view.locks.iter().any(|lock| !all::is_reservations(lock))
     };
     let many = overview.stores.iter().filter(shown).count()
         + usize::from(!overview.foreign.is_empty())
@@ -254,7 +257,7 @@ pub(super) fn locks(feed: &Feed, me: &HolderId, sort: Sort) -> Table {
         let mut locks: Vec<&Snapshot> = view
             .locks
             .iter()
-            .filter(|lock| !is_reservation(lock))
+            .filter(|lock| !all::is_reservations(lock))
             .collect();
         order(&mut locks, now, sort);
         for lock in locks {
@@ -268,22 +271,12 @@ pub(super) fn locks(feed: &Feed, me: &HolderId, sort: Sort) -> Table {
     for lock in &overview.foreign {
         table.count += 1;
         let path = all::short_path(feed.project(), &lock.path);
-        let process = lock.processes.first().map_or_else(
-            || NONE.to_owned(),
-            |process| {
-                format!(
-                    "{} {}",
-                    process.pid,
-                    process.command.as_deref().unwrap_or("(exited)")
-                )
-            },
-        );
         let mut row = Row::new(
             format!("foreign {path}"),
             vec![
                 text(path),
                 text(lock.tool.word()),
-                text(process),
+                text(all::foreign_process(lock)),
                 Cell::Age(lock.since),
                 text("no end"),
                 text(NONE),
@@ -305,29 +298,21 @@ pub(super) fn locks(feed: &Feed, me: &HolderId, sort: Sort) -> Table {
     table
 }
 
+fn leases(lock: &Snapshot) -> impl Iterator<Item = &Lease> {
+    lock.leases.iter().map(|(lease, _)| lease)
+}
+
 fn order(locks: &mut [&Snapshot], now: &Moment, sort: Sort) {
-    let leases = |lock: &Snapshot| {
-        lock.leases
-            .iter()
-            .map(|(lease, _)| lease.clone())
-            .collect::<Vec<Lease>>()
-    };
     match sort {
         // The store lists them so.
         Sort::Key => {}
         Sort::Oldest => locks.sort_by_cached_key(|lock| {
-            leases(lock)
-                .iter()
-                .filter_map(Lease::since)
-                .min()
-                .unwrap_or(Timestamp::MAX)
+            let since = leases(lock).filter_map(Lease::since).min();
+            since.unwrap_or(Timestamp::MAX)
         }),
         Sort::EndsSoonest => locks.sort_by_cached_key(|lock| {
-            let ends = leases(lock);
-            ends.iter()
-                .filter_map(|lease| lease.remaining(now))
-                .min()
-                .unwrap_or(Duration::MAX)
+            let left = leases(lock).filter_map(|lease| lease.remaining(now)).min();
+            left.unwrap_or(Duration::MAX)
         }),
         Sort::MostWaiters => locks.sort_by_key(|lock| std::cmp::Reverse(lock.queue.len())),
     }
@@ -345,29 +330,21 @@ fn lock_rows(
     let waiters = waiting(lock);
     let key = Some((view.url.clone(), lock.key.clone()));
     for (lease, verdict) in &lock.leases {
-        let is_mine = lease.holder.id == *me;
-        let shown = match lease.mode {
-            Mode::Exclusive => lease.key.to_string(),
-            _ => format!("{} ({})", lease.key, words::mode(lease)),
-        };
         let mut row = Row::new(
             format!("{store} {} {} {}", lease.key, lease.token, lease.holder.id),
             vec![
-                text(shown),
+                text(words::held_subject(lease)),
                 text(lease.holder.id.to_string()),
                 text(all::process(&lease.holder, verdict)),
                 Cell::Age(lease.since()),
                 Cell::Left(lease.expires.clone()),
                 text(&*waiters),
-                text(verdict.word()),
+                text(words::verdict(verdict)),
             ],
         );
-        row.tone = tone(verdict, is_mine && verdict.ended().is_none());
+        row.is_about(view, lease, verdict, now, me);
         row.key.clone_from(&key);
-        row.target = Some(target(view, lease, me));
-        row.is_problem = row.tone == Tone::Bad;
         row.is_waited_for = !lock.queue.is_empty();
-        row.detail = lease_detail(now, lease, verdict);
         row.detail.extend(lock.problems.iter().cloned());
         rows.push(row);
     }
@@ -414,26 +391,9 @@ fn lock_rows(
     }
 }
 
-fn target(view: &StoreView, lease: &Lease, me: &HolderId) -> Target {
-    Target {
-        store: view.url.clone(),
-        key: lease.key.clone(),
-        token: lease.token,
-        holder: lease.holder.id.clone(),
-        // A reservation has a reason in its place.
-        command: lease
-            .holder
-            .command
-            .clone()
-            .filter(|_| lease.mode.paths().is_none()),
-        is_kept: lease.holder.binding.is_kept(),
-        is_mine: lease.holder.id == *me,
-    }
-}
-
 fn lease_detail(now: &Moment, lease: &Lease, verdict: &Verdict) -> Vec<String> {
     let mut lines = vec![
-        format!("{} ({})", lease.key, words::mode(lease)),
+        words::held_subject(lease),
         format!("held by {}", words::held(now, lease)),
         format!("token {}", lease.token),
         words::state(now, lease, verdict),
@@ -456,7 +416,7 @@ pub(super) fn reservations(feed: &Feed, me: &HolderId) -> Table {
     };
     for view in &overview.stores {
         let store = name(feed, &view.url);
-        for lock in view.locks.iter().filter(|lock| is_reservation(lock)) {
+        for lock in view.locks.iter().filter(|lock| all::is_reservations(lock)) {
             for (lease, verdict) in &lock.leases {
                 table.count += 1;
                 let mut row = Row::new(
@@ -466,15 +426,11 @@ pub(super) fn reservations(feed: &Feed, me: &HolderId) -> Table {
                         text(lease.holder.id.to_string()),
                         Cell::Age(lease.since()),
                         Cell::Left(lease.expires.clone()),
-                        text(verdict.word()),
+                        text(words::verdict(verdict)),
                         text(lease.holder.command.as_deref().unwrap_or(NONE)),
                     ],
                 );
-                let is_mine = lease.holder.id == *me && verdict.ended().is_none();
-                row.tone = tone(verdict, is_mine);
-                row.is_problem = row.tone == Tone::Bad;
-                row.target = Some(target(view, lease, me));
-                row.detail = lease_detail(&overview.now, lease, verdict);
+                row.is_about(view, lease, verdict, &overview.now, me);
                 table.rows.push(row);
             }
             for waiter in &lock.queue {
@@ -557,6 +513,14 @@ pub(super) fn tasks(feed: &Feed) -> Table {
     table
 }
 
+/// What is known of an event besides its kind and its paths.
+pub(super) fn beside_subject(event: &Event) -> String {
+    let known = detail(event);
+    let paths = event.mode.paths().map(|_| words::asked_mode(&event.mode));
+    let rest = paths.and_then(|paths| Some(known.strip_prefix(&paths)?.to_owned()));
+    rest.map_or(known, |rest| rest.trim_start_matches(", ").to_owned())
+}
+
 /// The newest events, the newest first.
 pub(super) fn history(feed: &Feed) -> Table {
     let mut table = Table {
@@ -583,10 +547,10 @@ pub(super) fn history(feed: &Feed) -> Table {
             vec![
                 text(event.at.strftime("%H:%M:%SZ").to_string()),
                 text(event.kind.word()),
-                text(event.key.to_string()),
+                text(words::subject(&event.key, &event.mode)),
                 text(event.holder.to_string()),
                 text(event.token.to_string()),
-                text(detail(event)),
+                text(beside_subject(event)),
             ],
         );
         row.tone = match event.kind {
@@ -599,9 +563,14 @@ pub(super) fn history(feed: &Feed) -> Table {
         row.key = Some((url.clone(), event.key.clone()));
         row.detail = vec![
             format!("event {} of {}", event.id, name(feed, url)),
-            format!("{} {} {}", words::time(event.at), event.key, event.kind),
+            format!(
+                "{} {} {}",
+                words::time(event.at),
+                words::subject(&event.key, &event.mode),
+                event.kind
+            ),
             format!("holder {}, token {}", event.holder, event.token),
-            detail(event),
+            beside_subject(event),
         ];
         table.rows.push(row);
     }
@@ -645,8 +614,8 @@ pub(super) fn timeline(feed: &Feed) -> Vec<Lane> {
 /// The name of a lane.
 pub(super) fn lane_row(lane: &Lane) -> Row {
     let mut row = Row::new(
-        format!("{} {} {}", lane.store, lane.key, lane.number),
-        vec![text(lane.key.to_string())],
+        format!("{} {} {}", lane.store, lane.subject, lane.number),
+        vec![text(&*lane.subject)],
     );
     row.is_problem = lane.spans.iter().any(tenure_view::history::Span::was_lost);
     row.is_waited_for = !lane.waits.is_empty();
@@ -662,7 +631,7 @@ pub(super) fn lane_row(lane: &Lane) -> Row {
 
 /// The name of a waiter in a lane.
 pub(super) fn wait_row(lane: &Lane, waiter: &HolderId) -> Row {
-    let id = format!("{} {} {waiter}", lane.store, lane.key);
+    let id = format!("{} {} {waiter}", lane.store, lane.subject);
     Row::new(id, vec![text(format!(" {waiter}"))])
 }
 

@@ -14,6 +14,7 @@ use tenure_view::watch::{Feed, daemon_in_words};
 
 use super::rows::{self, Cell, Row, Sort, Table, Target, Tone};
 use crate::commands::timeline::Lane;
+use crate::words;
 
 /// The parts of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,10 +214,7 @@ impl Screen {
         for (pane, table) in Pane::ALL.into_iter().zip(tables) {
             let selected = self.selected(pane).map(|row| row.id.clone());
             self.parts.get_mut(pane).table = table;
-            self.apply_filter(pane);
-            if let Some(id) = selected {
-                self.select(pane, |row| row.id == id);
-            }
+            self.apply_filter(pane, selected);
         }
     }
 
@@ -297,7 +295,8 @@ impl Screen {
         text
     }
 
-    fn apply_filter(&mut self, pane: Pane) {
+    /// Shows the rows that pass the filter. The row with this id stays selected.
+    fn apply_filter(&mut self, pane: Pane, selected: Option<String>) {
         let now = &self.now;
         let wanted = self.filter.to_lowercase();
         let table = self.table(pane);
@@ -322,6 +321,9 @@ impl Screen {
         list.visible = visible;
         list.selected = list.selected.min(list.visible.len().saturating_sub(1));
         self.step(pane, 0);
+        if let Some(id) = selected {
+            self.select(pane, |row| row.id == id);
+        }
     }
 
     /// Selects the first row for which this holds, and tells whether there is one.
@@ -465,10 +467,7 @@ impl Screen {
         self.filter = filter;
         for pane in Pane::ALL {
             let selected = self.selected(pane).map(|row| row.id.clone());
-            self.apply_filter(pane);
-            if let Some(id) = selected {
-                self.select(pane, |row| row.id == id);
-            }
+            self.apply_filter(pane, selected);
         }
     }
 
@@ -503,11 +502,13 @@ impl Screen {
         if !target.is_mine {
             self.message = Some(format!(
                 "{} is held by {}, and you are {}: f takes it by force.",
-                target.key, target.holder, self.me
+                words::held_subject(&target.lease),
+                target.lease.holder.id,
+                self.me
             ));
             return Effect::None;
         }
-        if target.is_kept {
+        if target.lease.holder.binding.is_kept() {
             self.over = Over::Question(Intent::Release(target));
             return Effect::None;
         }
@@ -592,7 +593,7 @@ fn lane_rows(lanes: &[Lane]) -> (Table, Vec<Bar>) {
 pub(super) mod tests {
     use jiff::Timestamp;
     use tenure::StoreUrl;
-    use tenure::store::{Epoch, Key, Token};
+    use tenure::store::{Epoch, Holder, Key, Lease, Token};
 
     use super::*;
 
@@ -605,6 +606,29 @@ pub(super) mod tests {
             wall: Timestamp::from_second(1_000_000).unwrap(),
             ticks: Duration::from_secs(1000),
             epoch: Epoch("here".into()),
+        }
+    }
+
+    fn lease(key: Key, holder: &str, is_kept: bool) -> Lease {
+        let binding = if is_kept {
+            serde_json::json!({ "kind": "session", "session": "x" })
+        } else {
+            serde_json::json!({ "kind": "detached" })
+        };
+        Lease {
+            key,
+            holder: Holder {
+                id: HolderId::parse(holder).unwrap(),
+                binding: serde_json::from_value(binding).unwrap(),
+                ..Holder::unreadable()
+            },
+            mode: tenure::Mode::Exclusive,
+            slot: None,
+            token: Token(1),
+            acquired_at: Lease::UNKNOWN_TIME,
+            expires: None,
+            heartbeat_at: Lease::UNKNOWN_TIME,
+            ttl: Duration::ZERO,
         }
     }
 
@@ -628,11 +652,7 @@ pub(super) mod tests {
             row.is_waited_for = number == 2;
             row.target = Some(Target {
                 store,
-                key,
-                token: Token(1),
-                holder: HolderId::parse(holder).unwrap(),
-                command: None,
-                is_kept: number == 4,
+                lease: lease(key, holder, number == 4),
                 is_mine,
             });
             rows.push(row);
@@ -701,7 +721,7 @@ pub(super) mod tests {
     #[test]
     fn one_releases_ones_own_and_forces_only_after_a_yes() {
         let mut screen = screen(&["a", "b", "c", "d", "e"]);
-        let is_release = |effect: &Effect, of: &str| matches!(effect, Effect::Do(Intent::Release(target)) if target.key.as_str() == of);
+        let is_release = |effect: &Effect, of: &str| matches!(effect, Effect::Do(Intent::Release(target)) if target.lease.key.as_str() == of);
         assert!(is_release(&types(&mut screen, "r"), "a"));
         assert_eq!(types(&mut screen, "jr"), Effect::None);
         assert!(screen.message.as_ref().unwrap().contains("held by other"));
@@ -714,7 +734,9 @@ pub(super) mod tests {
             assert_eq!(screen.key(key(no)), Effect::None);
         }
         let forced = types(&mut screen, "gfy");
-        assert!(matches!(forced, Effect::Do(Intent::Force(target)) if target.key.as_str() == "a"));
+        assert!(
+            matches!(forced, Effect::Do(Intent::Force(target)) if target.lease.key.as_str() == "a")
+        );
         screen.focus = Pane::Tasks;
         assert_eq!(types(&mut screen, "rf"), Effect::None);
         assert_eq!(screen.over, Over::Nothing);

@@ -239,7 +239,7 @@ impl Chain<'_> {
         let of = self.place.short_url(&store.url);
         for (lease, verdict) in &lock.leases {
             let held = match verdict.ended() {
-                Some(_) => "on record as held",
+                Some(_) => "still listed as held",
                 None => "held",
             };
             let (key, holder) = (&lock.key, &lease.holder);
@@ -249,11 +249,7 @@ impl Chain<'_> {
             };
             self.lines
                 .push(format!("{indent}{key} is {held} by {holder}{mode}"));
-            let since = lease.since();
-            let since = since.map_or_else(
-                || "an unknown time".to_owned(),
-                |at| format!("{}, {}", words::time(at), words::ago(now, at)),
-            );
+            let since = words::since(now, lease);
             self.lines.push(format!("{indent}  since {since}, in {of}"));
             if let Some(command) = &lease.holder.command {
                 self.lines
@@ -366,6 +362,10 @@ impl Chain<'_> {
                 key,
                 &format!("{slots} --wait 30m{option} -- CMD"),
             );
+            if self.named.is_empty() {
+                self.lines
+                    .push("  With --as NAME, a waiter that is cut off keeps its place.".to_owned());
+            }
         }
         if is_readable && others().next().is_some() && keeps_requests(&store.url) {
             self.offer("tenure ask", key, &format!(" --note 'WHY'{option}"));
@@ -404,7 +404,7 @@ impl Chain<'_> {
     }
 }
 
-/// When a lease ends by itself, at the latest.
+/// When a lease ends by itself.
 fn ends(lease: &tenure::store::Lease, verdict: &Verdict, expiry: &str) -> String {
     let renewed = lease.holder.liveness_lock().is_some();
     match (verdict, &lease.expires) {

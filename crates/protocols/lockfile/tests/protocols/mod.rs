@@ -15,7 +15,7 @@ use tenure_host::files::{LockProtocol, Sidecar};
 use tenure_host::identity;
 use tenure_lockfile::exclusive::{Exclusive, FILE, SIDECAR};
 use tenure_lockfile::mkdir::Mkdir;
-use tenure_lockfile::{Disk, FileStore, Options};
+use tenure_lockfile::{Durability, FileStore, Options};
 use tenure_testkit::lock_folder;
 
 /// A pid that no process has.
@@ -23,7 +23,7 @@ pub(crate) const NO_PROCESS: u32 = i32::MAX as u32;
 
 pub(crate) fn options() -> Options {
     Options {
-        disk: Disk::Crash,
+        durability: Durability::Crash,
         ..Options::default()
     }
 }

@@ -67,7 +67,7 @@ fn find_both(path: &Path) -> Result<(Steroids, PathBuf), StoreError> {
         );
         if missing {
             StoreError::new(ErrorKind::NotAStore, format!("there is no database {place}")).fix(
-                "name the other program's database, for example steroids:.steroids/steroids.db; nothing was made",
+                "name the other program's database, for example steroids:.steroids/steroids.db; nothing was created",
             )
         } else {
             StoreError::new(ErrorKind::Io, format!("{place} can't be looked at")).because(error)

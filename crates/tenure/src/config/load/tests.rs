@@ -434,7 +434,7 @@ fn variables_of_the_command_and_of_others_are_no_settings() {
     let config = from_env(&[
         ("TENURE_HOLDER", "agent-1"),
         ("TENURE_TASK_TITLE", "x"),
-        ("TENURE_MADE_UP", "x"),
+        ("TENURE_GENERATED_HOLDER", "x"),
         ("TENURE_WAIT", ""),
         ("LOCKING_TASK_TIMEOUT", "x"),
         ("tenure_locking_task_timeout", "x"),
