@@ -120,7 +120,7 @@ fn is_in_use(db: &Connection, path: &Path) -> rusqlite::Result<bool> {
 }
 
 fn write_copy(copy: &Path, bytes: &[u8]) -> io::Result<()> {
-    atomic::replace(copy, &beside(copy, "-part"), bytes, atomic::Sync::ToDisk)
+    atomic::replace(copy, &beside(copy, "-part"), bytes, atomic::Durability::PowerCut)
 }
 
 /// Removes all tables, so that a program that goes on with the old file is refused, and commits.
