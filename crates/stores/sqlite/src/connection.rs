@@ -130,7 +130,9 @@ pub(crate) fn find(path: &Path) -> Result<PathBuf, StoreError> {
 pub(crate) fn refuse_planted(path: &Path, real: &Path) -> Result<(), StoreError> {
     if let Ok(known) = real.symlink_metadata() {
         if known.is_dir() {
-            return Err(is_a_folder(path));
+            let what = format!("{} is a folder, not a database", path.display());
+            return Err(StoreError::new(ErrorKind::NotAStore, what)
+                .fix("name the database file, for example .tenure/tenure.db"));
         }
         let is_file = beneath::must_be_file(real, &known);
         is_file.map_err(|error| files::explain("opened", real, error))?;
@@ -162,14 +164,6 @@ fn refuse_names(path: &Path, names: u64) -> Result<(), StoreError> {
 pub(crate) fn wait_for_others(db: &mut Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(128);
     db.busy_handler(Some(call_deadline::pause))
-}
-
-pub(crate) fn is_a_folder(path: &Path) -> StoreError {
-    StoreError::new(
-        ErrorKind::NotAStore,
-        format!("{} is a folder, not a database", path.display()),
-    )
-    .fix("name the database file, for example .tenure/tenure.db")
 }
 
 /// Makes an empty file for a database that is not there, and removes the liveness folder that an

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, MAIN_DB};
+use rusqlite::{Connection, ErrorCode, MAIN_DB};
 use tenure_core::{Binding, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
 use tenure_host::files::atomic::{self, Put};
@@ -84,11 +84,7 @@ fn open_alone(path: &Path) -> rusqlite::Result<Option<Connection>> {
     let begin = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;";
     match db.execute_batch(begin) {
         Ok(()) => Ok(Some(db)),
-        Err(rusqlite::Error::SqliteFailure(failure, _))
-            if failure.code == rusqlite::ErrorCode::DatabaseBusy =>
-        {
-            Ok(None)
-        }
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -48,7 +48,8 @@ use crate::{connection, schema};
 /// How often a copy is made again because the file changed meanwhile.
 pub(crate) const ATTEMPTS: usize = 64;
 
-/// How often, and how long apart, to try again while a writer is just changing `-shm`.
+/// The errors of a reader while a writer is just changing `-shm`, how often it tries again, and how long apart.
+const MOMENTARY: [i32; 2] = [ffi::SQLITE_READONLY_RECOVERY, ffi::SQLITE_READONLY_CANTINIT];
 const RETRIES: usize = 400;
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
@@ -213,7 +214,7 @@ pub(crate) fn begin(tx: &Connection) -> rusqlite::Result<()> {
     loop {
         match tx.query_row("PRAGMA schema_version", [], |_| Ok(())) {
             Err(rusqlite::Error::SqliteFailure(failure, _))
-                if is_momentary(failure.extended_code) && tries < RETRIES =>
+                if MOMENTARY.contains(&failure.extended_code) && tries < RETRIES =>
             {
                 tries += 1;
                 std::thread::sleep(PAUSE);
@@ -221,10 +222,6 @@ pub(crate) fn begin(tx: &Connection) -> rusqlite::Result<()> {
             other => return other,
         }
     }
-}
-
-fn is_momentary(code: i32) -> bool {
-    code == ffi::SQLITE_READONLY_RECOVERY || code == ffi::SQLITE_READONLY_CANTINIT
 }
 
 /// Whether there may be changes that are not in the file yet.

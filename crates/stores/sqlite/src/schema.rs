@@ -23,9 +23,10 @@
 //! An upgrade keeps no index and no trigger that another program put on one of tenure's tables.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tenure_core::{Epoch, ErrorKind, StoreError};
 use tenure_host::files::permissions::create_folder;
 use tenure_host::time_limit::TimeLimit;
@@ -406,15 +407,14 @@ pub(crate) fn sync(path: &Path, db: &Connection) -> Result<Synced, StoreError> {
 fn switch_to_wal(db: &Connection) -> rusqlite::Result<()> {
     let limit = TimeLimit::after(PATIENCE);
     loop {
-        match db.query_row("PRAGMA journal_mode = WAL", [], |row| {
-            row.get::<_, String>(0)
-        }) {
-            Err(rusqlite::Error::SqliteFailure(failure, _))
-                if failure.code == rusqlite::ErrorCode::DatabaseBusy && !limit.has_passed() =>
+        match db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())) {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && !limit.has_passed() =>
             {
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(5));
             }
-            other => return other.map(|_| ()),
+            switched => return switched,
         }
     }
 }

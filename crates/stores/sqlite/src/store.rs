@@ -99,10 +99,6 @@ struct Begun<'a> {
 /// The part of a [`Revision`] that changes with every wake-up of this process, and that with its commits.
 const PART: u64 = u16::MAX as u64;
 
-fn is_busy(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-}
-
 struct Database {
     connection: Connection,
     /// Commits of this object that changed something: SQLite counts only those of other connections.
@@ -402,7 +398,7 @@ impl SqliteStore {
         let mut seen = self.others(db)?;
         loop {
             match Transaction::new_unchecked(db, TransactionBehavior::Immediate) {
-                Err(error) if is_busy(&error) => {
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
                     let now = self.others(db)?;
                     if now == seen || call_deadline::is_over() {
                         return Err(error);

@@ -33,6 +33,7 @@ use tenure_host::random_uuid;
 use tenure_tasks::edit::{
     add_section, add_task, add_task_once, change_task, delete_section, delete_tasks, edit_task,
 };
+use tenure_tasks::find::{find_section, find_task};
 use tenure_tasks::{
     Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
     Proof, Replica, Runner, Section, SectionSummary, Started, SyncState, Task, TaskError,
@@ -55,7 +56,9 @@ impl TaskStore for SqliteStore {
     }
 
     fn find_section(&self, given: &str, by: Instant) -> Result<Section, TaskError> {
-        self.find(by, |db| find::section(db, given))
+        let mut sections = self.read_tasks(by, |reader| find::sections_by_age(reader.db))?;
+        sections.sort_by(|one, other| one.id.cmp(&other.id));
+        find_section(&sections, given)
     }
 
     fn delete_section(
@@ -79,7 +82,10 @@ impl TaskStore for SqliteStore {
     }
 
     fn find_task(&self, given: &str, by: Instant) -> Result<Task, TaskError> {
-        self.find(by, |db| find::task(db, given))
+        self.read_tasks(by, |mut reader| match find_task(&mut reader, given) {
+            Err(TransactionError::Sql(error)) => Err(error),
+            found => Ok(found.map_err(|refused| self.explain(refused))),
+        })?
     }
 
     fn tasks(&self, query: &TaskQuery, by: Instant) -> Result<Vec<Task>, TaskError> {
@@ -212,17 +218,5 @@ impl SqliteStore {
             })
         };
         Ok(self.read(by, look)?.0)
-    }
-
-    /// One read transaction that may find nothing.
-    fn find<T>(
-        &self,
-        by: Instant,
-        verb: impl FnOnce(&rusqlite::Connection) -> Result<T, TransactionError>,
-    ) -> Result<T, TaskError> {
-        self.read_tasks(by, |reader| match verb(reader.db) {
-            Err(TransactionError::Sql(error)) => Err(error),
-            found => Ok(found.map_err(|refused| self.explain(refused))),
-        })?
     }
 }

@@ -215,14 +215,14 @@ fn a_writer_that_was_stopped_during_its_turn_only_delays_the_others() {
     // As a process would leave it that was stopped before it began.
     let turn = std::fs::File::open(dir.path().join("tenure.db-live")).unwrap();
     turn.lock().unwrap();
+    // Kept open until all of them have claimed: a holder whose store is closed is dead.
+    let stores = [(); 4].map(|()| SqliteStore::open(&path, SqliteOptions::default()).unwrap());
     std::thread::scope(|scope| {
-        for holder in 0..4 {
-            let (path, key) = (&path, &key);
+        for (holder, store) in stores.iter().enumerate() {
+            let claim = Ask::new(&key, &format!("holder-{holder}"))
+                .waiting()
+                .claim(store);
             scope.spawn(move || {
-                let store = SqliteStore::open(path, SqliteOptions::default()).unwrap();
-                let claim = Ask::new(key, &format!("holder-{holder}"))
-                    .waiting()
-                    .claim(&store);
                 let _ = store.acquire(&claim, soon()).unwrap();
             });
         }

@@ -3,31 +3,23 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use tenure_core::Moment;
-use tenure_tasks::find::{CANDIDATES, DeletedName, TaskNames, find_section, find_task};
+use tenure_tasks::find::{CANDIDATES, DeletedName, TaskNames};
 use tenure_tasks::{Section, SectionSummary, Status, Task, TaskQuery};
 
 use super::rows::{self, select_task};
 use crate::query::Query as _;
 use crate::rows::{number, text, time, unsigned};
+use crate::view::ReadTransaction;
 use crate::write::TransactionError;
 
-/// The task with this id, this title, or this unique prefix of its id.
-pub(super) fn task(db: &Connection, given: &str) -> Result<Task, TransactionError> {
-    find_task(&mut Names { db }, given)
-}
-
-struct Names<'a> {
-    db: &'a Connection,
-}
-
-impl Names<'_> {
-    fn query(&self, sql: &str, text: &str) -> Result<Vec<Task>, TransactionError> {
+impl ReadTransaction<'_> {
+    fn candidates(&self, sql: &str, text: &str) -> Result<Vec<Task>, TransactionError> {
         let values = params![text, number(CANDIDATES)];
         Ok(self.db.all(sql, values, rows::task)?)
     }
 }
 
-impl TaskNames for Names<'_> {
+impl TaskNames for ReadTransaction<'_> {
     type Error = TransactionError;
 
     fn with_id(&mut self, id: &str) -> Result<Option<Task>, TransactionError> {
@@ -36,13 +28,13 @@ impl TaskNames for Names<'_> {
 
     fn titled(&mut self, title: &str) -> Result<Vec<Task>, TransactionError> {
         let sql = select_task!("WHERE t.title = ?1 COLLATE NOCASE ORDER BY t.created_at LIMIT ?2");
-        self.query(sql, title)
+        self.candidates(sql, title)
     }
 
     fn beginning(&mut self, prefix: &str) -> Result<Vec<Task>, TransactionError> {
         let sql =
             select_task!("WHERE t.id >= ?1 AND t.id < ?1 || char(1114111) ORDER BY t.id LIMIT ?2");
-        self.query(sql, prefix)
+        self.candidates(sql, prefix)
     }
 
     fn deleted(&mut self, id: &str, title: &str) -> Result<Option<DeletedName>, TransactionError> {
@@ -54,12 +46,6 @@ impl TaskNames for Names<'_> {
         };
         Ok(self.db.first(sql, [id, title], name)?)
     }
-}
-
-/// The section with this id, this name, or this unique prefix of its id.
-pub(super) fn section(db: &Connection, given: &str) -> Result<Section, TransactionError> {
-    let sections = db.all("SELECT id, name FROM sections ORDER BY id", [], to_section)?;
-    Ok(find_section(&sections, given)?)
 }
 
 /// The section of this whole name, in any case of letters.
