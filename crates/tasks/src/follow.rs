@@ -3,7 +3,7 @@
 //! A store's step passes what [`Step::follow`](tenure_core::engine::Step::follow) is told to [`follow`], so every verb does
 //! it, also those that know nothing of tasks.
 
-use tenure_core::engine::{Ended, KeyChange, Written, Then};
+use tenure_core::engine::{Ended, KeyChange, Then, Written};
 use tenure_core::event::EventKind;
 use tenure_core::holder::HolderId;
 use tenure_core::key::{Key, KeyKind};

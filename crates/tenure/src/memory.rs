@@ -11,7 +11,7 @@ use std::slice;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{Ended, EngineStore, Look, Written, Step, Then};
+use tenure_core::engine::{Ended, EngineStore, Look, Step, Then, Written};
 use tenure_core::{
     Binding, Capabilities, Clock, Event, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
     Lease, Liveness, Moment, Records, Revision, SessionId, Snapshot, Store, StoreError, Ticket,
@@ -218,8 +218,12 @@ impl Step for MemoryStep<'_> {
 
     fn write_lease(&mut self, lease: &Lease, put: Written) -> Result<(), Infallible> {
         self.record(match put {
-            Written::Granted { reason, waited } => Event::granted(lease, reason, waited, self.now.wall),
-            Written::Extended | Written::Renewed => Event::of(lease, EventKind::Renewed, self.now.wall),
+            Written::Granted { reason, waited } => {
+                Event::granted(lease, reason, waited, self.now.wall)
+            }
+            Written::Extended | Written::Renewed => {
+                Event::of(lease, EventKind::Renewed, self.now.wall)
+            }
         });
         let leases = &mut self.entry(&lease.key).0;
         leases.retain(|other| other.token != lease.token);

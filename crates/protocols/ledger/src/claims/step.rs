@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use tenure_core::engine::{Ended, Look, Written, Step, Then};
+use tenure_core::engine::{Ended, Look, Step, Then, Written};
 use tenure_core::{
     ErrorKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Revision,
     StoreError, Ticket, Token, Waiter,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::engine::{Ended, KeyChange, Written, Step, Then};
+use tenure_core::engine::{Ended, KeyChange, Step, Then, Written};
 use tenure_core::{
     Event, EventKind, Evidence, Holder, HolderId, Key, Lease, StoreError, Ticket, Token, Waiter,
 };
