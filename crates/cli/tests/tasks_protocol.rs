@@ -246,7 +246,7 @@ fn a_task_that_failed_during_the_wait_is_started() {
 }
 
 #[test]
-fn a_wait_for_a_task_says_how_long_it_lasts_and_which_option_ends_it() {
+fn a_wait_for_a_task_says_how_long_it_lasts_and_an_option_limits_it() {
     let project = Project::new();
     project.tenure("tasks add one").exits(0);
     project.tenure("tasks next --as other").exits(0);
@@ -256,12 +256,7 @@ fn a_wait_for_a_task_says_how_long_it_lasts_and_which_option_ends_it() {
         "tasks work --as me -- true",
     ] {
         let waiting = project.start(words);
-        until("it says so", || {
-            let err = waiting.err();
-            ["up to 30m", "--wait", "--no-wait"]
-                .iter()
-                .all(|word| err.contains(word))
-        });
+        until("it says so", || waiting.err().contains("up to 30m"));
         drop(waiting);
         // The same with a limit of its own, which ends the wait.
         let limited = words

@@ -45,7 +45,7 @@ pub(crate) fn doctor(global: &Global, asked: &Doctor) -> Result<Answer, Failure>
     }
     let of = |severity: Severity| found.iter().filter(move |one| one.severity == severity);
     let problems = of(Severity::Problem).count();
-    lines.extend(text(&place, &overview, &found));
+    lines.extend(text(&place, &overview, &found, problems));
     let data = DoctorJson {
         healthy: problems == 0,
         dry_run: asked.dry_run,
@@ -63,11 +63,7 @@ pub(crate) fn doctor(global: &Global, asked: &Doctor) -> Result<Answer, Failure>
     Ok(answer)
 }
 
-fn text(place: &Place, overview: &Overview, found: &[Finding]) -> Vec<String> {
-    let problems = found
-        .iter()
-        .filter(|one| one.severity == Severity::Problem)
-        .count();
+fn text(place: &Place, overview: &Overview, found: &[Finding], problems: usize) -> Vec<String> {
     let notes = found.len() - problems;
     let stores = overview.stores.len();
     let looked = format!(

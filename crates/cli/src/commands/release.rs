@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use serde_json::json;
 use tenure::Tenure;
-use tenure::store::{Grant, Key, Lease, Released, call_deadline};
+use tenure::store::{Grant, HolderId, Key, Lease, Released, call_deadline};
 use tenure::text::plural;
 use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson, ReleasedSeveralJson};
 
@@ -46,21 +46,12 @@ fn release_several(
 ) -> Result<Answer, Failure> {
     let tenure = context::open_existing_for_locks(global)?;
     let grants = all_mine(global, &tenure, keys, token)?;
-    let (mut released, mut lines) = (Vec::new(), Vec::new());
-    let answers = tenure.store().release_all(
-        &grants
-            .iter()
-            .map(|(grant, _)| grant.clone())
-            .collect::<Vec<_>>(),
-        call_deadline(),
-    )?;
-    let mut failure = None;
-    for ((grant, _), answer) in grants.iter().zip(answers) {
+    let grants: Vec<Grant> = grants.into_iter().map(|(grant, _)| grant).collect();
+    let answers = tenure.store().release_all(&grants, call_deadline())?;
+    let (mut released, mut failure) = (Vec::new(), None);
+    for (grant, answer) in grants.iter().zip(answers) {
         match answer {
-            Released::Freed(lease) => {
-                released.push(ReleasedJson::from(&lease));
-                lines.push(freed(&lease));
-            }
+            Released::Freed(lease) => released.push(lease),
             Released::AlreadyGone(leases) => {
                 failure.get_or_insert(lost(&tenure, grant, &leases));
             }
@@ -69,14 +60,15 @@ fn release_several(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    Ok(Answer::confirmed(
-        global,
-        ReleasedSeveralJson {
-            holder: None,
-            released,
-        },
-        lines.join("\n"),
-    ))
+    let (data, text) = several(None, &released);
+    Ok(Answer::confirmed(global, data, text))
+}
+
+/// What was released, for programs and for people.
+fn several(holder: Option<HolderId>, released: &[Lease]) -> (ReleasedSeveralJson, String) {
+    let lines: Vec<String> = released.iter().map(freed).collect();
+    let released = released.iter().map(ReleasedJson::from).collect();
+    (ReleasedSeveralJson { holder, released }, lines.join("\n"))
 }
 
 /// The caller's leases on several keys, if all of them are on record.
@@ -114,15 +106,12 @@ fn release_all(global: &Global) -> Result<Answer, Failure> {
         .map(|(lease, _)| lease)
         .filter(|lease| lease.holder.id == caller && !lease.holder.binding.is_kept());
     let held: Vec<Lease> = held.collect();
-    let (mut released, mut lines) = (Vec::new(), Vec::new());
+    let mut released = Vec::new();
     let mut progress = Progress::new(global, "released", held.len());
     let mut failed = None;
     for lease in held {
         match tenure.store().release(&lease.grant(), call_deadline()) {
-            Ok(Released::Freed(lease)) => {
-                released.push(ReleasedJson::from(&lease));
-                lines.push(freed(&lease));
-            }
+            Ok(Released::Freed(lease)) => released.push(lease),
             // One that ended meanwhile needs no release.
             Ok(Released::AlreadyGone(_)) => {}
             Err(error) => {
@@ -137,24 +126,14 @@ fn release_all(global: &Global) -> Result<Answer, Failure> {
             "{key} is not released: {} (others were: {others})",
             error.what
         );
-        let data = ReleasedSeveralJson {
-            holder: Some(caller),
-            released,
-        };
+        let (data, _) = several(Some(caller), &released);
         return Err(Failure::from(error).details(data));
     }
-    let text = match released.len() {
-        _ if global.quiet => String::new(),
-        0 => format!("{caller} holds no key without a running command."),
-        _ => lines.join("\n"),
-    };
-    Ok(Answer::new(
-        ReleasedSeveralJson {
-            holder: Some(caller),
-            released,
-        },
-        text,
-    ))
+    let (data, mut text) = several(Some(caller.clone()), &released);
+    if released.is_empty() {
+        text = format!("{caller} holds no key without a running command.");
+    }
+    Ok(Answer::confirmed(global, data, text))
 }
 
 /// What a release did. Other holders may be left of a key that has several.

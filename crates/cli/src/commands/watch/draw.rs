@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use tenure::text::flat;
 
-use super::rows::{self, Row, Tone};
-use super::screen::{Bar, Intent, KEYS, Over, Pane, Screen};
+use super::rows::{self, Bar, Row, Tone};
+use super::screen::{Intent, KEYS, Over, Pane, Screen};
 use crate::args::Global;
 use crate::commands::timeline;
 use crate::fit;
@@ -278,7 +278,7 @@ fn draw_lanes(
     );
     let selected = screen.selected(Pane::Timeline).map(|row| row.id.as_str());
     for (at, place) in shown.iter().zip(body.rows()) {
-        let (Some(row), Some(bar)) = (table.rows.get(*at), screen.bars.get(*at)) else {
+        let Some(row) = table.rows.get(*at) else {
             continue;
         };
         let cell = row
@@ -291,8 +291,8 @@ fn draw_lanes(
             style = style.add_modifier(Modifier::REVERSED);
         }
         let mut spans = vec![Span::styled(label, style)];
-        match *bar {
-            Bar::Grants(lane) => {
+        match row.bar {
+            Some(Bar::Grants(lane)) => {
                 let bar = screen.lanes.get(lane);
                 let bar = bar.map_or_else(String::new, |lane| timeline::bar(lane, from, to, width));
                 spans.extend(bar.chars().map(|cell| {
@@ -305,13 +305,11 @@ fn draw_lanes(
                     Span::styled(cell.to_string(), colours.tone(tone))
                 }));
             }
-            Bar::Wait(lane, wait) => {
-                let lane = screen.lanes.get(lane);
-                if let Some((_, since)) = lane.and_then(|lane| lane.waits.get(wait)) {
-                    let bar = timeline::wait_bar(*since, from, to, width);
-                    spans.push(Span::styled(bar, colours.tone(Tone::Waiting)));
-                }
+            Some(Bar::Wait(since)) => {
+                let bar = timeline::wait_bar(since, from, to, width);
+                spans.push(Span::styled(bar, colours.tone(Tone::Waiting)));
             }
+            None => {}
         }
         frame.render_widget(Line::from(spans), place);
     }

@@ -28,8 +28,9 @@ const EVENTS: usize = 1000;
 const NONE: &str = "-";
 
 /// How something stands out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Tone {
+    #[default]
     Plain,
     Mine,
     Waiting,
@@ -105,7 +106,7 @@ pub(super) struct Target {
 }
 
 /// A line of a table.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Row {
     /// What it is about, so that it is found again after the next look.
     pub(super) id: String,
@@ -120,20 +121,25 @@ pub(super) struct Row {
     pub(super) detail: Vec<String>,
     pub(super) is_problem: bool,
     pub(super) is_waited_for: bool,
+    /// What the timeline shows beside it.
+    pub(super) bar: Option<Bar>,
+}
+
+/// What a row of the timeline shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Bar {
+    /// The grants of the lane with this number.
+    Grants(usize),
+    /// A wait since then.
+    Wait(Timestamp),
 }
 
 impl Row {
     pub(super) fn new(id: String, cells: Vec<Cell>) -> Self {
         Self {
             id,
-            is_title: false,
             cells,
-            tone: Tone::Plain,
-            key: None,
-            target: None,
-            detail: Vec::new(),
-            is_problem: false,
-            is_waited_for: false,
+            ..Self::default()
         }
     }
 
@@ -611,28 +617,34 @@ pub(super) fn timeline(feed: &Feed) -> Vec<Lane> {
     lanes
 }
 
-/// The name of a lane.
-pub(super) fn lane_row(lane: &Lane) -> Row {
-    let mut row = Row::new(
-        format!("{} {} {}", lane.store, lane.subject, lane.number),
-        vec![text(&*lane.subject)],
-    );
-    row.is_problem = lane.spans.iter().any(tenure_view::history::Span::was_lost);
-    row.is_waited_for = !lane.waits.is_empty();
-    row.detail = lane
-        .spans
-        .iter()
-        .rev()
-        .take(10)
-        .map(|span| timeline::told(span, words::time))
-        .collect();
-    row
-}
-
-/// The name of a waiter in a lane.
-pub(super) fn wait_row(lane: &Lane, waiter: &HolderId) -> Row {
-    let id = format!("{} {} {waiter}", lane.store, lane.subject);
-    Row::new(id, vec![text(format!(" {waiter}"))])
+/// The names of the lanes, each followed by those of its waiters.
+pub(super) fn lane_rows(lanes: &[Lane]) -> Table {
+    let mut table = Table {
+        header: &["KEY"],
+        count: lanes.len(),
+        ..Table::default()
+    };
+    for (at, lane) in lanes.iter().enumerate() {
+        let mut row = Row::new(
+            format!("{} {} {}", lane.store, lane.subject, lane.number),
+            vec![text(&*lane.subject)],
+        );
+        row.bar = Some(Bar::Grants(at));
+        row.is_problem = lane.spans.iter().any(tenure_view::history::Span::was_lost);
+        row.is_waited_for = !lane.waits.is_empty();
+        let newest = lane.spans.iter().rev().take(10);
+        row.detail = newest
+            .map(|span| timeline::told(span, words::time))
+            .collect();
+        table.rows.push(row);
+        for (waiter, since) in &lane.waits {
+            let id = format!("{} {} {waiter}", lane.store, lane.subject);
+            let mut row = Row::new(id, vec![text(format!(" {waiter}"))]);
+            row.bar = Some(Bar::Wait(*since));
+            table.rows.push(row);
+        }
+    }
+    table
 }
 
 #[cfg(test)]

@@ -79,13 +79,6 @@ pub(super) enum Effect {
     Do(Intent),
 }
 
-/// What a lane of the timeline shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bar {
-    Grants(usize),
-    Wait(usize, usize),
-}
-
 /// The rows of a pane that pass the filter, which of them is selected, and which is the first on the screen.
 #[derive(Debug, Default)]
 pub(super) struct List {
@@ -166,7 +159,6 @@ pub(super) struct Screen {
     pub(super) over: Over,
     pub(super) message: Option<String>,
     pub(super) lanes: Vec<Lane>,
-    pub(super) bars: Vec<Bar>,
     parts: Parts,
     /// Where things were drawn, for the mouse.
     pub(super) tabs: Vec<(Pane, Rect)>,
@@ -186,7 +178,6 @@ impl Screen {
             over: Over::Nothing,
             message: None,
             lanes: Vec::new(),
-            bars: Vec::new(),
             parts: Parts::default(),
             tabs: Vec::new(),
             bodies: Vec::new(),
@@ -198,8 +189,7 @@ impl Screen {
         self.now = feed.now().clone();
         self.daemon = daemon_in_words(feed.daemon());
         self.lanes = rows::timeline(feed);
-        let (timeline, bars) = lane_rows(&self.lanes);
-        self.bars = bars;
+        let timeline = rows::lane_rows(&self.lanes);
         self.show([
             rows::locks(feed, &self.me, self.sort),
             rows::reservations(feed, &self.me),
@@ -568,25 +558,6 @@ fn next(pane: Pane, by: usize) -> Pane {
 /// Whether a lane grows.
 fn is_open(lane: &Lane) -> bool {
     !lane.waits.is_empty() || lane.spans.iter().any(|span| span.end.is_none())
-}
-
-/// The names of the lanes, each followed by those of its waiters.
-fn lane_rows(lanes: &[Lane]) -> (Table, Vec<Bar>) {
-    let mut table = Table {
-        header: &["KEY"],
-        count: lanes.len(),
-        ..Table::default()
-    };
-    let mut bars = Vec::new();
-    for (at, lane) in lanes.iter().enumerate() {
-        table.rows.push(rows::lane_row(lane));
-        bars.push(Bar::Grants(at));
-        for (wait, (waiter, _)) in lane.waits.iter().enumerate() {
-            table.rows.push(rows::wait_row(lane, waiter));
-            bars.push(Bar::Wait(at, wait));
-        }
-    }
-    (table, bars)
 }
 
 #[cfg(test)]

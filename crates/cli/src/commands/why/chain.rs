@@ -43,25 +43,26 @@ fn keeps_requests(url: &StoreUrl) -> bool {
 }
 
 impl Chain<'_> {
+    fn say(&mut self, line: impl Into<String>) {
+        self.lines.push(line.into());
+    }
+
     pub(super) fn about(&mut self, tasks: &dyn TaskStore, task: &Task) {
         let (title, id) = (words::title(task), words::short(&task.id));
-        self.lines
-            .push(format!("Task {title} ({id}) is {}.", task.status));
+        self.say(format!("Task {title} ({id}) is {}.", task.status));
         if let Some(at) = task.not_before.filter(|at| *at > self.overview.now.wall) {
             let at = words::time(at);
-            self.lines
-                .push(format!("It is not tried again before {at}."));
+            self.say(format!("It is not tried again before {at}."));
         }
         if task.elsewhere
             && let Some(runner) = &task.runner
         {
-            self.lines
-                .push(format!("{runner} works on it in another clone."));
+            self.say(format!("{runner} works on it in another clone."));
         }
         if task.blockers == 0 {
             return;
         }
-        self.lines.push(format!(
+        self.say(format!(
             "It waits for {} of the tasks that it depends on:",
             task.blockers
         ));
@@ -71,8 +72,7 @@ impl Chain<'_> {
             let (title, id) = (words::title(&blocker), words::short(&blocker.id));
             let runner = blocker.runner.as_ref();
             let runner = runner.map_or_else(String::new, |runner| format!(", {runner}"));
-            self.lines
-                .push(format!("  {title} ({id}) is {}{runner}", blocker.status));
+            self.say(format!("  {title} ({id}) is {}{runner}", blocker.status));
             self.commands
                 .push(format!("tenure why {}", words::quoted(id)));
         }
@@ -82,8 +82,7 @@ impl Chain<'_> {
 
     /// A key that is neither held nor waited for.
     pub(super) fn free(&mut self, key: &Key) {
-        self.lines
-            .push(format!("{key} is free: nobody holds it or waits for it."));
+        self.say(format!("{key} is free: nobody holds it or waits for it."));
         match key.kind() {
             KeyKind::Task(id) => {
                 self.offer("tenure tasks update", id, " --status in_progress");
@@ -126,7 +125,7 @@ impl Chain<'_> {
                 } else {
                     shown.clone()
                 };
-                self.lines.push(in_the_way(now, &name, lease));
+                self.say(in_the_way(now, &name, lease));
                 self.links.push(WhyLinkJson {
                     depth: 0,
                     store: store.url.to_string(),
@@ -192,7 +191,7 @@ impl Chain<'_> {
         if waiter.holder.id == self.me {
             line.push_str(" (you)");
         }
-        self.lines.push(line);
+        self.say(line);
     }
 
     /// What the holder of a lease waits for.
@@ -212,8 +211,7 @@ impl Chain<'_> {
                 Some(paths) => paths.to_string(),
                 None => wait.lock.key.to_string(),
             };
-            self.lines
-                .push(format!("{indent}  and waits for {key} in turn{who}:"));
+            self.say(format!("{indent}  and waits for {key} in turn{who}:"));
             if wait.lock.key == Key::paths() {
                 for lease in leases {
                     let line = in_the_way(&self.overview.now, &key, lease);
@@ -231,8 +229,7 @@ impl Chain<'_> {
         let place = (store.url.to_string(), lock.key.clone());
         let indent = "  ".repeat(depth);
         if depth >= LONGEST || !self.seen.insert(place) {
-            self.lines
-                .push(format!("{indent}{}: a circle, see above", lock.key));
+            self.say(format!("{indent}{}: a circle, see above", lock.key));
             return;
         }
         let now = &self.overview.now;
@@ -247,17 +244,14 @@ impl Chain<'_> {
                 Mode::Exclusive => String::new(),
                 _ => format!(", {}", words::mode(lease)),
             };
-            self.lines
-                .push(format!("{indent}{key} is {held} by {holder}{mode}"));
+            self.say(format!("{indent}{key} is {held} by {holder}{mode}"));
             let since = words::since(now, lease);
-            self.lines.push(format!("{indent}  since {since}, in {of}"));
+            self.say(format!("{indent}  since {since}, in {of}"));
             if let Some(command) = &lease.holder.command {
-                self.lines
-                    .push(format!("{indent}  it runs: {}", flat(command)));
+                self.say(format!("{indent}  it runs: {}", flat(command)));
             }
-            self.lines
-                .push(format!("{indent}  {}", words::state(now, lease, verdict)));
-            self.lines.push(format!(
+            self.say(format!("{indent}  {}", words::state(now, lease, verdict)));
+            self.say(format!(
                 "{indent}  {}",
                 ends(lease, verdict, &words::expiry(now, lease))
             ));
@@ -286,7 +280,7 @@ impl Chain<'_> {
         let key = &lock.key;
         let here = |waiter: &&Waiter| waiter.presence == Presence::Here;
         let first = lock.queue.iter().find(here);
-        self.lines.push(match first {
+        self.say(match first {
             Some(first) if !first.with.is_empty() => format!(
                 "{key} is kept for {}, which waits for {} as well ({of})",
                 first.holder,
@@ -338,7 +332,7 @@ impl Chain<'_> {
             }
             Some(Mode::Slots(slots)) => {
                 let free = room.map_or(0, |mode| mode.room() - standing.len());
-                self.lines.push(format!("  free slots: {free} of {slots}"));
+                self.say(format!("  free slots: {free} of {slots}"));
                 self.offer(
                     "tenure run",
                     key,
@@ -363,8 +357,7 @@ impl Chain<'_> {
                 &format!("{slots} --wait 30m{option} -- CMD"),
             );
             if self.named.is_empty() {
-                self.lines
-                    .push("  With --as NAME, a waiter that is cut off keeps its place.".to_owned());
+                self.say("  With --as NAME, a waiter that is cut off keeps its place.".to_owned());
             }
         }
         if is_readable && others().next().is_some() && keeps_requests(&store.url) {
@@ -379,16 +372,15 @@ impl Chain<'_> {
 
     pub(super) fn foreign(&mut self, lock: &ForeignLock) {
         let path = self.place.short_path(&lock.path);
-        self.lines.push(format!(
+        self.say(format!(
             "{path} is a lock of {}, taken {}",
             lock.tool.word(),
             words::ago_if_known(&self.overview.now, lock.since)
         ));
-        self.lines
-            .push(format!("  {}: {}", lock.verdict.word(), lock.verdict.why()));
+        self.say(format!("  {}: {}", lock.verdict.word(), lock.verdict.why()));
         for process in &lock.processes {
             let command = flat(process.command.as_deref().unwrap_or("(exited)"));
-            self.lines.push(format!("  pid {}: {command}", process.pid));
+            self.say(format!("  pid {}: {command}", process.pid));
         }
         self.links.push(WhyLinkJson {
             depth: 0,
