@@ -4,7 +4,7 @@
 //! 2. A title in another case of letters, and a prefix of an id, are accepted only where no deleted task could have
 //!    been meant. A command that is repeated after a deletion therefore never reaches another task.
 
-use super::{Task, TaskError};
+use super::{Section, Task, TaskError};
 
 /// How many candidates an ambiguous name lists at most.
 pub const CANDIDATES: usize = 20;
@@ -68,6 +68,43 @@ pub fn find_task<N: TaskNames>(names: &mut N, given: &str) -> Result<Task, N::Er
         return Err(TaskError::Deleted { given, id, title }.into());
     }
     Ok(found.ok_or_else(|| TaskError::NoTask(given.to_owned()))?)
+}
+
+/// The names of a store's sections. Each list has [`CANDIDATES`] entries at most.
+pub trait SectionNames {
+    /// Why the store can't be read.
+    type Error: From<TaskError>;
+
+    /// The section with this whole id.
+    fn with_id(&mut self, id: &str) -> Result<Option<Section>, Self::Error>;
+
+    /// The sections with this name, in any case of ASCII letters.
+    fn named(&mut self, name: &str) -> Result<Vec<Section>, Self::Error>;
+
+    /// The sections whose id begins so.
+    fn beginning(&mut self, prefix: &str) -> Result<Vec<Section>, Self::Error>;
+}
+
+/// The section that a caller means by an id, a name, or a unique prefix of an id.
+pub fn find_section<N: SectionNames>(names: &mut N, given: &str) -> Result<Section, N::Error> {
+    let id = given.strip_prefix("section:").unwrap_or(given);
+    if let Some(section) = names.with_id(id)? {
+        return Ok(section);
+    }
+    let ambiguous = |candidates| TaskError::AmbiguousSection {
+        given: given.to_owned(),
+        candidates,
+    };
+    let named = names.named(given)?;
+    let named = only(named, |section| section.name == given).map_err(ambiguous)?;
+    let found = match named {
+        None if id.len() >= SHORTEST_PREFIX => {
+            let begun = names.beginning(id)?;
+            only(begun, |_| false).map_err(ambiguous)?
+        }
+        named => named,
+    };
+    Ok(found.ok_or_else(|| TaskError::NoSection(given.to_owned()))?)
 }
 
 /// Whether a task was found by a part of its id.
