@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::Process;
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::beneath;
 
 /// The largest file that is read, in bytes.
@@ -131,7 +131,7 @@ impl DaemonState {
         let mut bytes = serde_json::to_vec_pretty(self)?;
         bytes.push(b'\n');
         let (path, temp) = (folder.join(FILE), folder.join("daemon.json.new"));
-        atomic::replace(&path, &temp, &bytes, Sync::Later)
+        atomic::replace(&path, &temp, &bytes, Durability::Crash)
     }
 
     /// The time between two cycles.

@@ -32,6 +32,7 @@ pub mod step_lock;
 pub mod takeover;
 pub mod two_slot;
 
-pub use options::{Access, Disk, Options};
-pub use protocol::{Fingerprint, LockProtocol, digest};
+pub use atomic::Durability;
+pub use options::{Access, Options};
+pub use protocol::{Fingerprint, LockAtPath, LockProtocol, digest};
 pub use sidecar::Sidecar;

@@ -98,7 +98,7 @@ pub(super) fn record(project: &Project, tenure: &Tenure, outcome: &SyncOutcome) 
             &file_of(project),
             &temp,
             text.as_bytes(),
-            atomic::Sync::Later,
+            atomic::Durability::Crash,
         );
     }
 }

@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::{beneath, look};
 
 use super::config;
@@ -598,7 +598,7 @@ fn write(path: &Path, text: &[u8], mode: u32) -> Result<bool, HookError> {
         temp.push(format!("{TEMPORARY}{}", std::process::id()));
         let temp = PathBuf::from(temp);
         // Executable before it has its name: git ignores a hook that is not, with a warning.
-        atomic::write(&temp, text, Sync::ToDisk)?;
+        atomic::write(&temp, text, Durability::PowerCut)?;
         fs::set_permissions(&temp, fs::Permissions::from_mode(mode))?;
         fs::rename(&temp, path)
     };

@@ -6,16 +6,7 @@ use std::time::Duration;
 use tenure_core::Clock;
 
 use crate::HostClock;
-
-/// What a lock must survive besides the death of every process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disk {
-    /// A power cut: the lock is on disk before it gets its public name, so a torn lock is never found
-    /// there. Costs one sync per grant.
-    PowerCut,
-    /// Nothing more. Tokens survive a power cut all the same.
-    Crash,
-}
+use crate::files::atomic::Durability;
 
 /// What a store may do with its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +30,8 @@ pub struct Options {
     pub queue_grace: Duration,
     /// The version of the holder's program, for protocols that record one.
     pub version: Option<String>,
-    /// What a lock must survive.
-    pub disk: Disk,
+    /// What a lock must survive. Tokens survive a power cut in any case.
+    pub durability: Durability,
     /// What the store may do.
     pub access: Access,
 }
@@ -53,7 +44,7 @@ impl Default for Options {
             history_events: 200_000,
             queue_grace: Duration::from_secs(600),
             version: None,
-            disk: Disk::PowerCut,
+            durability: Durability::PowerCut,
             access: Access::ReadWrite,
         }
     }

@@ -103,7 +103,7 @@ pub use self::lock::{BreakOutcome, TIMEOUT};
 pub use self::meta::{DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT};
 pub use self::node::{BadNode, NodeId};
 pub use self::read::Events;
-pub use tenure_host::files::{Access, Disk, Options};
+pub use tenure_host::files::{Access, Durability, Options};
 
 pub use self::verify::{Finding, Severity, Verified};
 
@@ -112,7 +112,7 @@ use self::lock::{LedgerLock, LockAttempt};
 use self::meta::Meta;
 use self::number::Numbers;
 use self::writer_lock::WriterLock;
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic;
 use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::create_folder;
@@ -225,7 +225,7 @@ impl Ledger {
             root: root.to_owned(),
             dialect,
             writers: WriterLock::new(sidecar.path(), &path),
-            lock: LedgerLock::new(&path, &sidecar)?,
+            lock: LedgerLock::new(&path, &sidecar),
             numbers: Numbers::new(&path, sidecar.path(), dialect),
             sidecar,
             folder,
@@ -244,7 +244,7 @@ impl Ledger {
         // Atomically: other programs may read or create it at the same time.
         let temp = root.join(format!(".meta-{}.tmp", std::process::id()));
         let make = || {
-            atomic::write(&temp, meta::first(dialect).as_bytes(), Sync::Later)?;
+            atomic::write(&temp, meta::first(dialect).as_bytes(), Durability::Crash)?;
             let put = atomic::put(&temp, &meta);
             atomic::unlink(&temp)?;
             put.map(|_| ())
@@ -299,12 +299,12 @@ impl Ledger {
 
     /// Appends an event.
     pub fn append(&self, event: &NewEvent) -> Result<Appended, StoreError> {
-        self.write(None, std::slice::from_ref(event))
+        self.append_all(None, std::slice::from_ref(event))
     }
 
     /// Appends an event if the newest one has this number (0: if there is none).
     pub fn append_if(&self, expected: u64, event: &NewEvent) -> Result<Appended, StoreError> {
-        self.write(Some(expected), std::slice::from_ref(event))
+        self.append_all(Some(expected), std::slice::from_ref(event))
     }
 
     /// Appends several events with consecutive numbers, all of them or none.
@@ -313,11 +313,10 @@ impl Ledger {
         expected: Option<u64>,
         events: &[NewEvent],
     ) -> Result<Appended, StoreError> {
-        self.write(expected, events)
-    }
-
-    fn write(&self, expected: Option<u64>, events: &[NewEvent]) -> Result<Appended, StoreError> {
-        self.check_events(events)?;
+        for event in events {
+            let checked = event.check(self.dialect);
+            checked.map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
+        }
         let is_af = self.dialect == Dialect::Af;
         let checked_after = is_af.then(|| self.admit(expected, events, None));
         let checked_after = checked_after.transpose()?;
@@ -440,7 +439,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let options = || Options {
-            disk: Disk::Crash,
+            durability: Durability::Crash,
             ..Options::default()
         };
         Ledger::init(root, Dialect::Documented, options()).unwrap();

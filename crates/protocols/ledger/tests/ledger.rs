@@ -9,7 +9,7 @@ use tenure_core::{ErrorKind, Store};
 use tenure_ledger::{
     Appended, BreakOutcome, Dialect, Ledger, LedgerStore, LockContent, NewEvent, Severity,
 };
-use tenure_ledger::{Disk, Options};
+use tenure_ledger::{Durability, Options};
 use tenure_testkit::Ask;
 use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::soon;
@@ -20,7 +20,7 @@ struct Place {
 
 fn options() -> Options {
     Options {
-        disk: Disk::Crash,
+        durability: Durability::Crash,
         ..Options::default()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::Store;
 use tenure_ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
-use tenure_ledger::{Disk, Options};
+use tenure_ledger::{Durability, Options};
 use tenure_testkit::Subject;
 
 /// After a crash and one more append, the ledger is sound from its first event to its last by its own
@@ -52,7 +52,7 @@ const NODES: [&str; 3] = ["1", "1.2", "1.10.3"];
 fn open(place: &Path, dialect: Dialect) -> Box<dyn Store> {
     // Syncing thousands of events would take longer than the rest of the battery.
     let options = Options {
-        disk: Disk::Crash,
+        durability: Durability::Crash,
         ..Options::default()
     };
     let ledger = Ledger::init(place, dialect, options).unwrap();

@@ -16,14 +16,14 @@ use tenure_core::{
 };
 use tenure_host::HostClock;
 use tenure_ledger::{Dialect, Ledger, LedgerStore};
-use tenure_ledger::{Disk, Options};
+use tenure_ledger::{Durability, Options};
 use tenure_testkit::checks::grace;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
 
 fn options() -> Options {
     Options {
-        disk: Disk::Crash,
+        durability: Durability::Crash,
         ..Options::default()
     }
 }

@@ -64,4 +64,4 @@ pub use exclusive::{
 pub use mkdir::MkdirStore;
 
 pub use store::FileStore;
-pub use tenure_host::files::{Access, Disk, Options};
+pub use tenure_host::files::{Access, Durability, Options};

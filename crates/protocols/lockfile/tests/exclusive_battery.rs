@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use tenure_lockfile::{Disk, ExclusiveStore, Options};
+use tenure_lockfile::{Durability, ExclusiveStore, Options};
 use tenure_testkit::Subject;
 
 tenure_testkit::battery!(
     Subject::opened_by(|place| {
         // Syncing each of many thousand grants would take longer than the rest of the test.
         let options = Options {
-            disk: Disk::Crash,
+            durability: Durability::Crash,
             ..Options::default()
         };
         Box::new(ExclusiveStore::open(place, options).unwrap())

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use tenure_lockfile::{Disk, MkdirStore, Options};
+use tenure_lockfile::{Durability, MkdirStore, Options};
 use tenure_testkit::Subject;
 
 tenure_testkit::battery!(
     Subject::opened_by(|place| {
         // Syncing each of many thousand grants would take longer than the rest of the test.
         let options = Options {
-            disk: Disk::Crash,
+            durability: Durability::Crash,
             ..Options::default()
         };
         Box::new(MkdirStore::open(&place.join("lock"), options).unwrap())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_core::{Acquired, HistoryQuery, Key, Records, Store, Token};
 use tenure_host::identity;
-use tenure_lockfile::{Disk, ExclusiveStore, MkdirStore, Options};
+use tenure_lockfile::{Durability, ExclusiveStore, MkdirStore, Options};
 use tenure_testkit::checks::grace;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process, soon};
 
@@ -20,7 +20,7 @@ fn key() -> Key {
 
 fn options() -> Options {
     Options {
-        disk: Disk::Crash,
+        durability: Durability::Crash,
         ..Options::default()
     }
 }

@@ -28,14 +28,14 @@ mod records;
 mod repair;
 mod step;
 
-pub(crate) use guard::{SeenTasks, Turn, all_parts};
+pub(crate) use guard::{SeenTasks, TaskTurn, all_parts};
 
 use std::time::Instant;
 
 use tenure_core::engine::EngineStore;
 use tenure_core::{Acquired, ErrorKind, Holder, HolderId, Lease, StoreError, Token};
 use tenure_tasks::edit::{
-    add_section, add_task, add_task_once, delete_section, delete_tasks, edit_task,
+    add_section, add_task, add_task_once, change_task, delete_section, delete_tasks, edit_task,
 };
 use tenure_tasks::find::find_task;
 use tenure_tasks::flow::{self, was_ended_by};
@@ -45,7 +45,6 @@ use tenure_tasks::{
     TaskQuery, TaskStep as _, TaskStore, Withdrawal, lines, next, sections,
 };
 
-use self::records::PastRecord;
 use crate::step::{EtcdStep, Seen};
 use crate::store::EtcdStore;
 
@@ -116,8 +115,8 @@ impl TaskStore for EtcdStore {
         self.read_tasks(by, |step| {
             let prefix = step.store.layout.entry('h', &[id]) + "/";
             let list = step.list(&prefix, entries::ALL)?;
-            let read = |value: &Vec<u8>| serde_json::from_slice::<PastRecord>(value).ok();
-            let mut past: Vec<Past> = list.values().filter_map(read).map(Past::from).collect();
+            let read = |value: &Vec<u8>| serde_json::from_slice(value).ok();
+            let mut past: Vec<Past> = list.values().filter_map(read).collect();
             past.sort_by(|one, other| {
                 let newest = (other.until, other.at).cmp(&(one.until, one.at));
                 newest.then_with(|| one.field.cmp(&other.field))
@@ -166,13 +165,7 @@ impl TaskStore for EtcdStore {
         edit: &Edit,
         by: Instant,
     ) -> Result<Changed, TaskError> {
-        let changed = self.change_tasks(by, |step| {
-            let mut changed = flow::change(step, id, proof, change)?;
-            if !edit.is_empty() {
-                changed.task = edit_task(step, id, edit)?;
-            }
-            Ok(changed)
-        })?;
+        let changed = self.change_tasks(by, |step| change_task(step, id, proof, change, edit))?;
         self.sweep_in_passing(by);
         Ok(changed)
     }

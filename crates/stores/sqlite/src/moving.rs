@@ -23,7 +23,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 use tenure_core::{Binding, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
-use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::atomic::{self, PutResult};
 use tenure_host::files::permissions::{OFlags, create_folder, create_new};
 use tenure_host::liveness_lock::LockState;
 
@@ -159,7 +159,7 @@ fn finish(db: Connection, from: &Path, to: &Path, copy: &Path) -> io::Result<()>
         for end in ["-wal", "-shm", "-journal"] {
             atomic::unlink(&beside(to, end))?;
         }
-        let (Put::Done | Put::Occupied) = atomic::move_in(copy, to)?;
+        let (PutResult::Done | PutResult::Occupied) = atomic::move_in(copy, to)?;
         sync_folder_of(to)?;
         create_folder(&schema::liveness_folder_of(to))?;
     }
@@ -168,7 +168,7 @@ fn finish(db: Connection, from: &Path, to: &Path, copy: &Path) -> io::Result<()>
     let _ = db.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()));
     drop(db);
     let temp = beside(from, &format!("-moved.{}", std::process::id()));
-    let _ = atomic::replace(from, &temp, &placeholder(), atomic::Sync::Later);
+    let _ = atomic::replace(from, &temp, &placeholder(), atomic::Durability::Crash);
     let _ = fs::remove_file(beside(from, "-shm"));
     let _ = LivenessFolder::new(schema::liveness_folder_of(from)).clear();
     Ok(())

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use rustix::fs::{Mode, OFlags};
 use tenure_core::{Epoch, HolderId, Process};
 use tenure_host::ancestors::ancestors;
-use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::look;
 use tenure_host::files::permissions::create_folder;
 use tenure_host::identity;
@@ -79,7 +79,7 @@ impl Sessions {
                 is_new = true;
             }
             // Also if it says this already: its time tells when the session was last heard.
-            atomic::write(&path, text.as_bytes(), Sync::Later)?;
+            atomic::write(&path, text.as_bytes(), Durability::Crash)?;
         }
         if is_new {
             self.sweep();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::StoreError;
-use tenure_tasks::find::{CANDIDATES, DeletedName, SHORTEST_PREFIX, TaskNames, only};
+use tenure_tasks::find::{CANDIDATES, DeletedName, SectionNames, TaskNames, find_section};
 use tenure_tasks::lines::ExchangeLine;
 use tenure_tasks::{Section, SectionSummary, Status, Task, TaskError, TaskQuery};
 
@@ -50,10 +50,35 @@ impl TaskNames for EtcdStep<'_> {
     }
 }
 
+/// All sections of a store that can be understood.
+struct Sections(Vec<Section>);
+
+impl Sections {
+    fn matching(&self, is: impl Fn(&&Section) -> bool) -> Vec<Section> {
+        let found = self.0.iter().filter(is).take(CANDIDATES);
+        found.cloned().collect()
+    }
+}
+
+impl SectionNames for Sections {
+    type Error = TaskError;
+
+    fn with_id(&mut self, id: &str) -> Result<Option<Section>, TaskError> {
+        Ok(self.matching(|section| section.id == id).pop())
+    }
+
+    fn named(&mut self, name: &str) -> Result<Vec<Section>, TaskError> {
+        Ok(self.matching(|section| section.name.eq_ignore_ascii_case(name)))
+    }
+
+    fn beginning(&mut self, prefix: &str) -> Result<Vec<Section>, TaskError> {
+        Ok(self.matching(|section| section.id.starts_with(prefix)))
+    }
+}
+
 impl EtcdStep<'_> {
     /// The section with this id, this name, or this unique prefix of its id.
     pub(super) fn find_section(&mut self, given: &str) -> Result<Section, TaskError> {
-        let id = given.strip_prefix("section:").unwrap_or(given);
         let (mut sections, mut damaged) = (Vec::new(), None);
         for (_, section) in self.readable_sections()? {
             match section {
@@ -61,28 +86,11 @@ impl EtcdStep<'_> {
                 Err(error) => damaged = Some(error),
             }
         }
-        let matching = |is: &dyn Fn(&Section) -> bool| -> Vec<Section> {
-            let found = sections.iter().filter(|section| is(section));
-            found.take(CANDIDATES).cloned().collect()
-        };
-        let begins = |section: &Section| id.len() >= SHORTEST_PREFIX && section.id.starts_with(id);
-        for found in [
-            matching(&|section| section.id == id),
-            matching(&|section| section.name.eq_ignore_ascii_case(given)),
-            matching(&begins),
-        ] {
-            let ambiguous = |candidates| TaskError::AmbiguousSection {
-                given: given.to_owned(),
-                candidates,
-            };
-            if let Some(section) =
-                only(found, |section| section.name == given).map_err(ambiguous)?
-            {
-                return Ok(section);
-            }
-        }
-        // The one that can't be understood may be meant.
-        Err(damaged.map_or_else(|| TaskError::NoSection(given.to_owned()), TaskError::from))
+        find_section(&mut Sections(sections), given).map_err(|error| match (error, damaged) {
+            // The one that can't be understood may be meant.
+            (TaskError::NoSection(_), Some(damaged)) => damaged.into(),
+            (error, _) => error,
+        })
     }
 
     /// Every section with the number of its tasks and of its open tasks, by name.
