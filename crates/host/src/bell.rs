@@ -16,7 +16,7 @@
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,6 +31,7 @@ use crate::clock::since_boot;
 use crate::exit_watch::ExitWatch;
 use crate::files::beneath::open_pipe;
 use crate::liveness_lock::LivenessFolder;
+use crate::lock;
 
 /// Wakes the process with this liveness lock. It is no error if that process has exited. A waiter that
 /// misses the wake-up polls.
@@ -45,12 +46,12 @@ pub fn ring(folder: &LivenessFolder, lock: &LivenessId) {
 /// Receives the rings of this process's liveness lock, for all of its threads.
 #[derive(Debug, Default)]
 pub struct Bell {
-    state: Mutex<State>,
+    state: Mutex<BellState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BellState {
     generation: u32,
     /// The timer of the thread that listens at the pipe.
     listener: Option<Arc<OwnedFd>>,
@@ -70,7 +71,7 @@ pub struct Exits {
 impl Bell {
     /// Changes with every ring and every exit that was received.
     pub fn generation(&self) -> u32 {
-        self.lock().generation
+        lock(&self.state).generation
     }
 
     /// Watches for the exit of the processes behind these bindings. One that can't be watched is left out,
@@ -81,7 +82,7 @@ impl Bell {
         bindings: impl IntoIterator<Item = &'a Binding>,
     ) -> Exits {
         let mut exits = Exits::default();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.exits.retain(|(_, watch)| watch.strong_count() > 0);
         for binding in bindings {
             let mut known = state.exits.iter();
@@ -111,7 +112,7 @@ impl Bell {
     /// Makes every wait that began with an earlier generation return, except the one that listens at
     /// the pipe: the caller must ring for that one.
     pub fn wake_threads(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.generation = state.generation.wrapping_add(1);
         self.changed.notify_all();
     }
@@ -129,7 +130,7 @@ impl Bell {
     ) -> io::Result<bool> {
         let began = since_boot();
         let left = || timeout.saturating_sub(since_boot().saturating_sub(began));
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         while state.listener.is_some() && state.generation == seen {
             let (next, waited) = self
                 .changed
@@ -150,7 +151,7 @@ impl Bell {
         state.listener = Some(Arc::clone(&timer));
         drop(state);
         let woken = self.listen(pipe, &timer, left, beat);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.listener = None;
         if matches!(woken, Ok(true)) {
             state.generation = state.generation.wrapping_add(1);
@@ -171,7 +172,7 @@ impl Bell {
         let heartbeat = Timespec::try_from(HEARTBEAT).ok();
         loop {
             let exits: Vec<_> = {
-                let state = self.lock();
+                let state = lock(&self.state);
                 set_alarm(timer, left())?;
                 let watches = state.exits.iter();
                 watches.filter_map(|(_, watch)| watch.upgrade()).collect()
@@ -205,10 +206,6 @@ impl Bell {
             }
             // Another thread waits for one more exit.
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -406,7 +403,7 @@ mod tests {
                 let none = Exits::default();
                 bell.wait(lock.as_fd(), seen, &none, LONG, || ()).unwrap()
             });
-            while bell.lock().listener.is_none() {
+            while crate::lock(&bell.state).listener.is_none() {
                 std::thread::yield_now();
             }
             let exits = bell.watch(&folder, [&binding]);

@@ -90,7 +90,7 @@ impl ExitHelper {
                 (folder, CString::new(file)?)
             }
         };
-        let waits = Waits {
+        let waits = HelperWait {
             exit: exit.as_fd().as_raw_fd(),
             exit_flags: exit.flags().bits().cast_signed(),
             folder: folder.as_raw_fd(),
@@ -133,7 +133,7 @@ impl ExitHelper {
 }
 
 /// What the helper waits for and does. Its methods run in the child, so they make system calls and nothing else.
-struct Waits<'a> {
+struct HelperWait<'a> {
     exit: RawFd,
     exit_flags: libc::c_short,
     folder: RawFd,
@@ -141,7 +141,7 @@ struct Waits<'a> {
     duty: Duty<'a>,
 }
 
-impl Waits<'_> {
+impl HelperWait<'_> {
     fn run(&self) -> ! {
         // SAFETY: system calls on descriptors and memory that this process has a copy of.
         unsafe {

@@ -34,5 +34,5 @@ pub mod two_slot;
 
 pub use atomic::Durability;
 pub use options::{Access, Options};
-pub use protocol::{Fingerprint, LockProtocol, digest};
+pub use protocol::{Fingerprint, LockAtPath, LockProtocol, digest};
 pub use sidecar::Sidecar;

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use crate::files::beneath;
+use crate::files::look::if_there;
 use crate::files::permissions::open_or_create;
 
 /// An exclusive lock, held until this is dropped.
@@ -62,7 +63,9 @@ impl FileLock {
             let file = open(path)?;
             match file.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return meet(&file),
+                // It met an observer.
+                Err(TryLockError::WouldBlock) if !is_held(&file)? => return Ok(TryLock::Observed),
+                Err(TryLockError::WouldBlock) => return Ok(TryLock::Held),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
             let path = path.to_owned();
@@ -128,20 +131,8 @@ fn has_name(file: &File, path: &Path) -> bool {
 
 /// Whether a process has the lock. Nothing is created or written.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
-    match beneath::open_file(path, OFlags::RDONLY) {
-        Ok(file) => is_held(&file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// What an attempt met that did not get the lock.
-fn meet(file: &File) -> io::Result<TryLock> {
-    Ok(if is_held(file)? {
-        TryLock::Held
-    } else {
-        TryLock::Observed
-    })
+    let file = if_there(beneath::open_file(path, OFlags::RDONLY))?;
+    file.map_or(Ok(false), |file| is_held(&file))
 }
 
 /// Only an exclusive lock keeps a shared one away.

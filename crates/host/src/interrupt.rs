@@ -7,7 +7,9 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::lock;
 
 thread_local! {
     static CURRENT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
@@ -24,10 +26,10 @@ thread_local! {
 /// assert!(!is_interrupted());
 /// ```
 #[derive(Clone, Default)]
-pub struct Interrupt(Arc<Shared>);
+pub struct Interrupt(Arc<SharedRequest>);
 
 #[derive(Default)]
-struct Shared {
+struct SharedRequest {
     requested: AtomicBool,
     on_wait: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -46,22 +48,15 @@ impl Interrupt {
     /// Calls `act` once, as soon as something waits: from then on it is worth a thread to listen for what
     /// could end the wait.
     pub fn on_wait(&self, act: impl FnOnce() + Send + 'static) {
-        *self.lock() = Some(Box::new(act));
+        *lock(&self.0.on_wait) = Some(Box::new(act));
     }
 
     /// Says that something waits.
     pub fn waits(&self) {
-        let act = self.lock().take();
+        let act = lock(&self.0.on_wait).take();
         if let Some(act) = act {
             act();
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn FnOnce() + Send>>> {
-        self.0
-            .on_wait
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs calls of this thread that this interrupt can end.

@@ -19,6 +19,7 @@
 //! | [`liveness_lock`] | [`LivenessLock`]: a kernel lock that a process and its children hold until they exit |
 //! | [`liveness`] | tests whether the process behind a lease has exited |
 //! | [`pidfd`] | a descriptor for one exact process |
+//! | [`mutex`] | [`lock`]: a mutex, also after a thread that had it panicked |
 //! | [`ancestors`] | the processes above this one |
 //! | [`bell`] | [`Bell`]: wakes one process, or waits to be woken |
 //! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock and doorbell |
@@ -56,6 +57,7 @@ pub mod inotify;
 pub mod interrupt;
 pub mod liveness;
 pub mod liveness_lock;
+pub mod mutex;
 pub mod pidfd;
 pub mod presence;
 pub mod random;
@@ -69,6 +71,7 @@ pub mod write_queue;
 pub use bell::Bell;
 pub use clock::HostClock;
 pub use liveness_lock::{LivenessFolder, LivenessLock};
+pub use mutex::lock;
 pub use presence::{LocalPresence, LocalStore};
 pub use random::random_uuid;
 pub use tied::{Tied, TiedChild};

@@ -33,6 +33,7 @@ use tenure_core::{LivenessId, Moment};
 
 use crate::files::atomic;
 use crate::files::beneath::{Place, open_folder, open_pipe};
+use crate::files::look::if_there;
 use crate::files::permissions::{create_folder, create_pipe_at};
 
 /// Ticks since boot are below this, and times of the wall clock are above.
@@ -77,10 +78,8 @@ impl LivenessFolder {
 
     /// Whether a process holds this lock.
     pub fn state_of(&self, lock: &LivenessId) -> io::Result<LockState> {
-        let file = match open_to_probe(&self.file(lock)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockState::Missing),
-            Err(error) => return Err(error),
+        let Some(file) = if_there(open_to_probe(&self.file(lock)))? else {
+            return Ok(LockState::Missing);
         };
         match file.try_lock_shared() {
             Ok(()) => Ok(LockState::Free),
@@ -108,10 +107,8 @@ impl LivenessFolder {
     /// Removes every lock, held or not, and the folder: for a store whose leases are gone. Files that
     /// are not locks stay, and then the folder stays too and the call fails.
     pub fn clear(&self) -> io::Result<()> {
-        let folder = match open_folder(&self.0) {
-            Ok(folder) => folder,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+        let Some(folder) = if_there(open_folder(&self.0))? else {
+            return Ok(());
         };
         for entry in Dir::read_from(&folder)? {
             let entry = entry?;
@@ -125,13 +122,9 @@ impl LivenessFolder {
 
     /// The locks that no process holds, among at most `limit` locks of other processes.
     pub fn dead(&self, limit: usize) -> io::Result<Vec<LivenessId>> {
-        let entries = match fs::read_dir(&self.0) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
+        let entries = if_there(fs::read_dir(&self.0))?;
         let mut dead = Vec::new();
-        for entry in entries.take(limit) {
+        for entry in entries.into_iter().flatten().take(limit) {
             let entry = entry?;
             // Not a liveness lock, so not ours to remove.
             if !entry.file_type()?.is_fifo() {

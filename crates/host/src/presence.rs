@@ -9,30 +9,26 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tenure_core::engine::Sweep;
 use tenure_core::{
-    Binding, Clock, Doubt, Evidence, Holder, Lease, Liveness, LivenessId, Moment, Store, Waiter,
+    Binding, Clock, Doubt, ErrorKind, Evidence, Holder, Lease, Liveness, LivenessId, Moment, Store,
+    StoreError, Waited, Waiter, Watched,
 };
 
 use crate::bell::{self, Bell, Exits};
 use crate::liveness_lock::{LivenessFolder, LivenessLock};
-use crate::{identity, liveness};
+use crate::{identity, liveness, lock};
 
 /// How many liveness locks a process tests that sweeps in passing.
 const MOST_IN_PASSING: usize = 256;
 
 /// A store of this machine.
 pub trait LocalStore: Store {
-    /// What a command must inherit so that a lease lasts until the command has exited too; `None`
-    /// before the first lease or ticket.
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>>;
-
-    /// Where a command finds what its holder is asked: a file beside the store that only this process
-    /// can make; `None` before the first lease or ticket.
-    fn asked_file(&self) -> Option<PathBuf>;
+    /// The presence of this process.
+    fn presence(&self) -> &LocalPresence;
 }
 
 /// A process's liveness lock and doorbell at one store.
@@ -70,7 +66,7 @@ impl LocalPresence {
         if let Some(lock) = self.lock.get() {
             return Ok(lock);
         }
-        let _one_at_a_time = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.taking);
         if let Some(lock) = self.lock.get() {
             return Ok(lock);
         }
@@ -86,12 +82,14 @@ impl LocalPresence {
         })
     }
 
-    /// What a command must inherit; see [`LocalStore::inherited_fd`].
+    /// What a command must inherit so that a lease lasts until the command has exited too; `None`
+    /// before the first lease or ticket.
     pub fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.lock.get().map(LivenessLock::as_fd)
     }
 
-    /// See [`LocalStore::asked_file`].
+    /// Where a command finds what its holder is asked: a file beside the store that only this process
+    /// can make; `None` before the first lease or ticket.
     pub fn asked_file(&self) -> Option<PathBuf> {
         Some(self.folder.asked_file(self.lock.get()?.id()))
     }
@@ -170,6 +168,26 @@ impl LocalPresence {
             .wait(lock.as_fd(), generation, exits, timeout, || self.beat())
     }
 
+    /// [`Records::wait`](tenure_core::Records::wait), for a store that tells whether something may have changed since the
+    /// waiter looked. It is asked before this process sleeps: a change after that wakes it.
+    pub fn wait_unless_changed(
+        &self,
+        watched: &Watched<'_>,
+        timeout: Duration,
+        has_changed: impl FnOnce() -> Result<bool, StoreError>,
+    ) -> Result<Waited, StoreError> {
+        let generation = self.generation();
+        if has_changed()? {
+            return Ok(Waited::Changed);
+        }
+        let exits = self.watch(watched.ahead.iter().copied());
+        Ok(match self.wait(generation, &exits, timeout) {
+            Ok(true) => Waited::Changed,
+            Ok(false) => Waited::TimedOut,
+            Err(error) => return Err(wait_failed(error)),
+        })
+    }
+
     /// Says that this process was heard now.
     pub fn beat(&self) {
         if let Some(lock) = self.lock.get() {
@@ -219,6 +237,11 @@ impl LocalPresence {
             self.folder.remove_dead(lock);
         }
     }
+}
+
+/// The error of a process that can't wait to be woken.
+pub fn wait_failed(error: io::Error) -> StoreError {
+    StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error)
 }
 
 impl std::fmt::Debug for LocalPresence {

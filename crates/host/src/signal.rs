@@ -8,28 +8,35 @@
 /// Calls `act` with SIGTTOU blocked. The kernel stops a background process that changes the terminal
 /// without blocking that signal.
 pub fn without_stopping(act: impl FnOnce()) {
-    // SAFETY: a signal set on the stack, changed for this thread only and restored.
-    unsafe {
+    // SAFETY: a signal set on the stack.
+    let only = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGTTOU);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
-        act();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-    }
+        set
+    };
+    with_blocked(&only, act);
 }
 
 /// Calls `start` with all signals of this thread blocked, for a child that inherits the mask: the program's
 /// signal handlers must not run there.
 pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: a signal set on the stack.
+    let all = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        set
+    };
+    with_blocked(&all, start)
+}
+
+/// Calls `act` with these signals blocked, too.
+fn with_blocked<T>(signals: &libc::sigset_t, act: impl FnOnce() -> T) -> T {
     // SAFETY: signal sets on the stack, changed for this thread only and restored.
     unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let result = start();
+        libc::pthread_sigmask(libc::SIG_BLOCK, signals, &raw mut before);
+        let result = act();
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
         result
     }

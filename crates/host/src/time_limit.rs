@@ -8,6 +8,22 @@ use std::time::{Duration, Instant};
 use rustix::time::Timespec;
 
 use crate::clock::since_boot;
+use crate::interrupt::is_interrupted;
+
+/// The first pause between two attempts of [`TimeLimit::poll`]. Later ones are longer.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+
+/// How [`TimeLimit::poll`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Polled<T> {
+    /// An attempt had this answer.
+    Done(T),
+    /// No time was left.
+    TimedOut,
+    /// The caller no longer waits; see [`crate::interrupt`].
+    Interrupted,
+}
 
 /// When a wait ends.
 ///
@@ -59,7 +75,31 @@ impl TimeLimit {
         self.remaining().is_zero()
     }
 
-    /// What is left, as `poll` takes it.
+    /// Tries until there is an answer, at least once. The pauses between two attempts grow up to the longest one.
+    pub fn poll<T, E>(
+        self,
+        longest_pause: Duration,
+        mut attempt: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Polled<T>, E> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if let Some(answer) = attempt()? {
+                return Ok(Polled::Done(answer));
+            }
+            let left = self.remaining();
+            if left.is_zero() {
+                return Ok(Polled::TimedOut);
+            }
+            // Not while the pauses are short: listening for signals takes a thread.
+            if pause == longest_pause && is_interrupted() {
+                return Ok(Polled::Interrupted);
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 3 / 2).min(longest_pause);
+        }
+    }
+
+    /// What is left, as `poll(2)` takes it.
     pub fn timespec(&self) -> Timespec {
         let left = self.remaining();
         Timespec {

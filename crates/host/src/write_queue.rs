@@ -17,10 +17,11 @@
 
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::files::beneath;
+use crate::lock;
 
 /// The stack of a thread that queues: it makes one system call.
 const STACK: usize = 64 * 1024;
@@ -31,7 +32,7 @@ pub struct WriteQueue {
     folder: PathBuf,
     file: OnceLock<Option<File>>,
     /// The place that was given up last.
-    given_up: Mutex<Option<Arc<Shared>>>,
+    given_up: Mutex<Option<Arc<QueuedPlace>>>,
 }
 
 /// The answer of [`WriteQueue::try_turn`].
@@ -49,10 +50,10 @@ pub enum TryTurn<'a> {
 /// A writer's turn, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Turn<'a>(Held<'a>);
+pub struct Turn<'a>(LockedFile<'a>);
 
 #[derive(Debug)]
-enum Held<'a> {
+enum LockedFile<'a> {
     Ours(&'a File),
     Queued(File),
 }
@@ -61,8 +62,8 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         // Closing the file is not enough: a child between fork and exec has a copy of the descriptor.
         let _ = match &self.0 {
-            Held::Ours(file) => file.unlock(),
-            Held::Queued(file) => file.unlock(),
+            LockedFile::Ours(file) => file.unlock(),
+            LockedFile::Queued(file) => file.unlock(),
         };
     }
 }
@@ -70,20 +71,20 @@ impl Drop for Turn<'_> {
 /// A place in the queue, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Place<'a> {
+pub struct WriterPlace<'a> {
     queue: &'a WriteQueue,
-    shared: Arc<Shared>,
+    shared: Arc<QueuedPlace>,
 }
 
 /// What a writer and the thread that queues for it share.
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct QueuedPlace {
+    state: Mutex<PlaceState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum PlaceState {
     #[default]
     Queued,
     Turn(File),
@@ -114,89 +115,79 @@ impl WriteQueue {
             return TryTurn::NoQueue;
         };
         match file.try_lock() {
-            Ok(()) => TryTurn::Turn(Turn(Held::Ours(file))),
+            Ok(()) => TryTurn::Turn(Turn(LockedFile::Ours(file))),
             Err(TryLockError::WouldBlock) => TryTurn::Taken,
             Err(TryLockError::Error(_)) => TryTurn::NoQueue,
         }
     }
 
     /// Joins the queue; `None` if there is none, or if it does not move: a place that this process gave up is still in it.
-    pub fn join(&self) -> Option<Place<'_>> {
-        let stuck = |place: &Arc<Shared>| matches!(*place.lock(), State::Left);
-        if self.given_up().as_ref().is_some_and(stuck) {
+    pub fn join(&self) -> Option<WriterPlace<'_>> {
+        let stuck = |place: &Arc<QueuedPlace>| matches!(*lock(&place.state), PlaceState::Left);
+        if lock(&self.given_up).as_ref().is_some_and(stuck) {
             return None;
         }
         let file = beneath::open_folder(&self.folder).ok()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(QueuedPlace::default());
         let queued = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("write-queue".into())
             .stack_size(STACK)
             .spawn(move || {
                 let locked = file.lock();
-                let mut state = queued.lock();
+                let mut state = lock(&queued.state);
                 match (&*state, locked) {
-                    (State::Left, _) => {
+                    (PlaceState::Left, _) => {
                         let _ = file.unlock();
-                        *state = State::Passed;
+                        *state = PlaceState::Passed;
                     }
-                    (_, Ok(())) => *state = State::Turn(file),
-                    (_, Err(_)) => *state = State::Failed,
+                    (_, Ok(())) => *state = PlaceState::Turn(file),
+                    (_, Err(_)) => *state = PlaceState::Failed,
                 }
                 queued.changed.notify_one();
             })
             .ok()?;
-        Some(Place {
+        Some(WriterPlace {
             queue: self,
             shared,
         })
     }
-
-    fn given_up(&self) -> MutexGuard<'_, Option<Arc<Shared>>> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Place<'_> {
+impl WriterPlace<'_> {
     /// Waits for the turn; [`TryTurn::Taken`] if it did not come in time.
     pub fn wait(&self, limit: Duration) -> TryTurn<'static> {
-        let queued = |state: &mut State| matches!(state, State::Queued);
+        let queued = |state: &mut PlaceState| matches!(state, PlaceState::Queued);
         let (mut state, _) = self
             .shared
             .changed
-            .wait_timeout_while(self.shared.lock(), limit, queued)
+            .wait_timeout_while(lock(&self.shared.state), limit, queued)
             .unwrap_or_else(PoisonError::into_inner);
         match std::mem::take(&mut *state) {
-            State::Queued => TryTurn::Taken,
-            State::Turn(file) => {
-                *state = State::Passed;
-                TryTurn::Turn(Turn(Held::Queued(file)))
+            PlaceState::Queued => TryTurn::Taken,
+            PlaceState::Turn(file) => {
+                *state = PlaceState::Passed;
+                TryTurn::Turn(Turn(LockedFile::Queued(file)))
             }
-            State::Failed | State::Left | State::Passed => {
-                *state = State::Passed;
+            PlaceState::Failed | PlaceState::Left | PlaceState::Passed => {
+                *state = PlaceState::Passed;
                 TryTurn::NoQueue
             }
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WriterPlace<'_> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        match std::mem::replace(&mut *state, State::Passed) {
-            State::Turn(file) => drop(file.unlock()),
-            State::Queued => {
-                *state = State::Left;
+        let mut state = lock(&self.shared.state);
+        match std::mem::replace(&mut *state, PlaceState::Passed) {
+            PlaceState::Turn(file) => drop(file.unlock()),
+            PlaceState::Queued => {
+                *state = PlaceState::Left;
                 drop(state);
-                *self.queue.given_up() = Some(Arc::clone(&self.shared));
+                *lock(&self.queue.given_up) = Some(Arc::clone(&self.shared));
             }
-            State::Failed | State::Left | State::Passed => {}
+            PlaceState::Failed | PlaceState::Left | PlaceState::Passed => {}
         }
     }
 }
@@ -244,7 +235,7 @@ mod tests {
             let place = other.join().unwrap();
             if granted_first {
                 drop(turn);
-                while !matches!(*place.shared.lock(), State::Turn(_)) {
+                while !matches!(*lock(&place.shared.state), PlaceState::Turn(_)) {
                     std::thread::yield_now();
                 }
                 drop(place);
@@ -279,7 +270,12 @@ mod tests {
         assert_eq!(opened(), before + 1);
         drop(turn);
         // The turn of the place is passed on, and the queue is in use again.
-        let passed = || matches!(*writer.given_up().as_ref().unwrap().lock(), State::Passed);
+        let passed = || {
+            matches!(
+                *lock(&lock(&writer.given_up).as_ref().unwrap().state),
+                PlaceState::Passed
+            )
+        };
         while !passed() {
             std::thread::yield_now();
         }

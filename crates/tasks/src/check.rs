@@ -26,10 +26,7 @@ pub fn check_title(title: &str) -> Result<(), TaskError> {
     } else {
         return Ok(());
     };
-    Err(TaskError::BadText {
-        what: "title",
-        problem,
-    })
+    Err(TaskError::bad_text("title", problem))
 }
 
 /// Whether a description can be used.
@@ -45,10 +42,7 @@ pub fn check_description(description: &str) -> Result<(), TaskError> {
     } else {
         return Ok(());
     };
-    Err(TaskError::BadText {
-        what: "description",
-        problem,
-    })
+    Err(TaskError::bad_text("description", problem))
 }
 
 /// A text as a command left it, made fit to be kept: not too long, nothing invisible.

@@ -11,8 +11,8 @@ use super::lines::check_name;
 use super::sections::may_delete;
 use super::step::{section_key, task_key};
 use super::{
-    Change, Changed, DeletedSection, DeletedTask, Edit, NewTask, Proof, Section, Status, Task,
-    TaskError, TaskStep, check_description, check_id, check_title,
+    Change, Changed, DeletedSection, DeletedTask, Edit, NewTask, Proof, Section, Task, TaskError,
+    TaskStep, check_description, check_id, check_title,
 };
 
 /// What these verbs need of a step.
@@ -93,32 +93,16 @@ fn existing_section<S: EditStep>(step: &mut S, id: &str) -> Result<Section, S::E
 /// Adds a task with this id, which is new.
 pub fn add_task<S: EditStep>(step: &mut S, id: &str, new: &NewTask) -> Result<Task, S::Error> {
     check_title(&new.title)?;
-    new.description
-        .as_deref()
-        .map_or(Ok(()), check_description)?;
+    check_description(new.description.as_deref().unwrap_or_default())?;
     let section = match &new.section {
         Some(section) => Some(existing_section(step, section)?),
         None => None,
     };
-    let now = step.now().wall;
     let task = Task {
-        id: id.to_owned(),
-        title: new.title.clone(),
         description: new.description.clone(),
         section,
-        status: Status::Pending,
         priority: new.priority,
-        depends_on: Vec::new(),
-        blockers: 0,
-        created_at: now,
-        updated_at: now,
-        attempts: 0,
-        last_error: None,
-        not_before: None,
-        runner: None,
-        token: Token::NONE,
-        elsewhere: false,
-        problem: None,
+        ..Task::new(id.to_owned(), new.title.clone(), step.now().wall)
     };
     step.put_task(&task, None)?;
     for on in &new.depends_on {
@@ -162,9 +146,7 @@ pub fn edit_task<S: EditStep>(step: &mut S, id: &str, edit: &Edit) -> Result<Tas
         return Ok(before);
     }
     edit.title.as_deref().map_or(Ok(()), check_title)?;
-    edit.description
-        .as_deref()
-        .map_or(Ok(()), check_description)?;
+    check_description(edit.description.as_deref().unwrap_or_default())?;
     if let Some(section) = &edit.section {
         may_move(step, &before)?;
         if !section.is_empty() {
@@ -244,11 +226,11 @@ pub fn delete_section<S: EditStep>(
         }
         None | Some("") => None,
         Some(other) if other == id => {
-            return Err(TaskError::BadText {
-                what: "section to move the tasks to",
-                problem: "is the one to delete: name another one".into(),
-            }
-            .into());
+            let (what, problem) = (
+                "section to move the tasks to",
+                "is the one to delete: name another one",
+            );
+            return Err(TaskError::bad_text(what, problem).into());
         }
         Some(other) => Some(existing_section(step, other)?),
     };

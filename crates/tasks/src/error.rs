@@ -139,6 +139,13 @@ pub enum TaskError {
     BadLines(Vec<BadLine>),
 }
 
+impl TaskError {
+    pub(crate) fn bad_text(what: &'static str, problem: impl Into<String>) -> Self {
+        let problem = problem.into();
+        Self::BadText { what, problem }
+    }
+}
+
 fn tasks_of(tasks: u64, open: u64) -> String {
     let noun = if tasks == 1 { "task" } else { "tasks" };
     match open {

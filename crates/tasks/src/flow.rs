@@ -15,7 +15,7 @@ use tenure_core::store::{Acquired, Granted, Reason};
 use tenure_core::verdict::{Evidence, Verdict};
 
 use super::follow::superseded;
-use super::sections::{ended_with_its_task, leave_section, leave_section_by_name, prolong};
+use super::sections::{ended_with_its_task, leave_section, prolong};
 use super::step::{TaskStep, any_task, keys_of, task_key};
 use super::{
     ANY, Change, Changed, Permission, Proof, Runner, Started, Status, Task, TaskError, TaskState,
@@ -23,7 +23,7 @@ use super::{
 };
 
 /// More failed attempts are not counted.
-const MOST_ATTEMPTS: u64 = 1_000_000;
+pub const MOST_ATTEMPTS: u64 = 1_000_000;
 
 /// The task with this id, which has to exist.
 pub fn existing<S: TaskStep>(step: &mut S, id: &str) -> Result<Task, S::Error> {
@@ -309,11 +309,8 @@ pub fn change<S: TaskStep>(
     change: &Change,
 ) -> Result<Changed, S::Error> {
     if change.status() == Status::InProgress {
-        return Err(TaskError::BadText {
-            what: "status",
-            problem: "in_progress is not written but begun: its locks belong to it".into(),
-        }
-        .into());
+        let problem = "in_progress is not written but begun: its locks belong to it";
+        return Err(TaskError::bad_text("status", problem).into());
     }
     let task = existing(step, id)?;
     let key = task_key(&task.id)?;
@@ -366,9 +363,11 @@ pub fn change<S: TaskStep>(
             _ => set_free(step, lease)?,
         }
         freed.push(key);
-        freed.extend(leave_section(step, &task, &lease.holder, change)?);
+        let holder = &lease.holder;
+        let with = holder.liveness_lock();
+        freed.extend(leave_section(step, &task, &holder.id, with, change)?);
     } else if let Some(by) = by {
-        freed.extend(leave_section_by_name(step, &task, &by, change)?);
+        freed.extend(leave_section(step, &task, &by, None, change)?);
     }
     wake_seekers(step)?;
     Ok(Changed {

@@ -196,7 +196,7 @@ pub struct Task {
 }
 
 /// An earlier or rejected value of a task's field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
     /// The field.
     pub field: String,
@@ -224,6 +224,29 @@ pub enum Cause {
 }
 
 impl Task {
+    /// A pending task, of which nothing more is known.
+    pub fn new(id: String, title: String, added: Timestamp) -> Self {
+        Self {
+            id,
+            title,
+            description: None,
+            section: None,
+            status: Status::Pending,
+            priority: Priority::default(),
+            depends_on: Vec::new(),
+            blockers: 0,
+            created_at: added,
+            updated_at: added,
+            attempts: 0,
+            last_error: None,
+            not_before: None,
+            runner: None,
+            token: Token::NONE,
+            elsewhere: false,
+            problem: None,
+        }
+    }
+
     /// The key of its lock.
     pub fn key(&self) -> Result<Key, BadName> {
         key_of(&self.id)

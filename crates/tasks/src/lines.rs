@@ -9,18 +9,14 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::claim::Priority;
 use tenure_core::graph::Graph;
-use tenure_core::lease::Token;
 
 use super::edit::{EditStep, add_section};
-use super::flow::{existing, may_move, ring_all_seekers};
+use super::flow::{MOST_ATTEMPTS, existing, may_move, ring_all_seekers};
 use super::follow::superseded;
 use super::{
     BadLine, ImportSummary, Section, Status, Task, TaskError, check_description, check_id,
     check_title, tidy,
 };
-
-/// How many failed attempts a line may give.
-const MOST_ATTEMPTS: u64 = 1_000_000;
 
 /// How many bad lines an error lists.
 const BAD_LINES: usize = 10;
@@ -287,13 +283,8 @@ fn take_task<S: ImportStep>(
     };
     // A title that another program wrote with white space around it is exported with it.
     check_title(title.trim())?;
-    line.description
-        .as_deref()
-        .map_or(Ok(()), check_description)?;
-    if line
-        .attempts
-        .is_some_and(|attempts| attempts > MOST_ATTEMPTS)
-    {
+    check_description(line.description.as_deref().unwrap_or_default())?;
+    if line.attempts > Some(MOST_ATTEMPTS) {
         import.is_bad(number, format!("attempts are {MOST_ATTEMPTS} at most"));
         return Ok(());
     }
@@ -315,31 +306,18 @@ fn take_task<S: ImportStep>(
     let mut depends_on: Vec<String> = line.depends_on;
     depends_on.sort();
     depends_on.dedup();
+    let added = before.as_ref().map(|task| task.created_at);
+    let added = as_stored(line.created_at.or(added).unwrap_or(now));
+    let status = before.as_ref().map(|task| task.status);
     let after = Task {
-        id: id.clone(),
-        title,
         description: line.description,
         section,
-        status: line
-            .status
-            .or(before.as_ref().map(|task| task.status))
-            .unwrap_or(Status::Pending),
+        status: line.status.or(status).unwrap_or(Status::Pending),
         priority,
-        depends_on: Vec::new(),
-        blockers: 0,
-        created_at: as_stored(
-            line.created_at
-                .or(before.as_ref().map(|task| task.created_at))
-                .unwrap_or(now),
-        ),
         updated_at: as_stored(line.updated_at.unwrap_or(now)),
         attempts: line.attempts.unwrap_or(0),
         last_error: line.last_error.as_deref().map(tidy),
-        not_before: None,
-        runner: None,
-        token: Token::NONE,
-        elsewhere: false,
-        problem: None,
+        ..Task::new(id.clone(), title, added)
     };
     match &before {
         Some(before) if is_same(before, &after, &depends_on) => {
@@ -361,11 +339,7 @@ fn take_task<S: ImportStep>(
             let problem = format!(
                 "{id:?} is that of a task that was deleted: leave it out, and it is added as a new one"
             );
-            return Err(TaskError::BadText {
-                what: "id",
-                problem,
-            }
-            .into());
+            return Err(TaskError::bad_text("id", problem).into());
         }
         None => import.done.added += 1,
     }

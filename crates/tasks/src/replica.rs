@@ -10,7 +10,7 @@
 //! 2. A deletion of a task is final: no later change restores it. A section is deleted or added again by whichever was
 //!    later, and stays as long as a task is in it.
 //! 3. No task depends on itself through others, or on a missing task. After a merge,
-//!    [`Replica::untangle`] drops the dependency that was added last; every clone drops the same one.
+//!    [`Replica::untangle_among`] drops the dependency that was added last; every clone drops the same one.
 //!
 //! # Limitations
 //!
@@ -127,16 +127,8 @@ impl TaskCopy {
         self.priority.merge(other.priority);
         self.progress.merge(other.progress);
         for (on, edge) in other.depends_on {
-            merge_edge(&mut self.depends_on, on, edge);
-        }
-    }
-}
-
-fn merge_edge(edges: &mut BTreeMap<String, Stamped<bool>>, on: String, edge: Stamped<bool>) {
-    match edges.get_mut(&on) {
-        Some(known) => known.merge(edge),
-        None => {
-            edges.insert(on, edge);
+            let known = self.depends_on.entry(on).or_insert_with(|| edge.clone());
+            known.merge(edge);
         }
     }
 }
@@ -213,13 +205,8 @@ pub struct Replica {
 impl Replica {
     /// Adds a section, or merges it with the one of the same name.
     pub fn add_section(&mut self, section: SectionCopy) {
-        let known = section.name.to_ascii_lowercase();
-        match self.sections.get_mut(&known) {
-            Some(other) => other.merge(section),
-            None => {
-                self.sections.insert(known, section);
-            }
-        }
+        let known = self.sections.entry(section.name.to_ascii_lowercase());
+        known.or_insert_with(|| section.clone()).merge(section);
     }
 
     /// Adds a task, or merges it with the one of the same id.
@@ -275,13 +262,8 @@ impl Replica {
     }
 
     /// Drops dependencies on tasks that do not exist, and those that close a cycle: of the dependencies
-    /// on a cycle, the ones that were added last. Returns the latter.
-    pub fn untangle(&mut self) -> Vec<(String, String)> {
-        self.untangle_among(&HashSet::new())
-    }
-
-    /// Does the same to a part of a replica. `others` are the tasks outside of it that exist; none of
-    /// them is on a cycle with one of these.
+    /// on a cycle, the ones that were added last. Returns the latter. If this is a part of a replica, `others` are the
+    /// tasks outside of it that exist; none of them is on a cycle with one of these.
     pub fn untangle_among(&mut self, others: &HashSet<String>) -> Vec<(String, String)> {
         let ids: HashSet<String> = self.tasks.keys().cloned().collect();
         for task in self.tasks.values_mut() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::claim::Claim;
 use tenure_core::decide::{self, View};
 use tenure_core::engine::{self, Written};
-use tenure_core::holder::{Binding, Holder, HolderId};
+use tenure_core::holder::{Binding, Holder, HolderId, LivenessId};
 use tenure_core::key::Key;
 use tenure_core::lease::{Lease, Token};
 use tenure_core::verdict::{Doubt, Evidence, Liveness, Verdict};
@@ -112,38 +112,14 @@ pub fn renew_section<S: TaskStep>(step: &mut S, id: &str, task: &Lease) -> Resul
     Ok(())
 }
 
-/// Releases the section if its holder has nothing left to do in it.
+/// Releases the section if its runner has nothing left to do in it. `with` is the liveness lock of the runner, if its task's
+/// lease is still on record.
 pub(super) fn leave_section<S: TaskStep>(
     step: &mut S,
     task: &Task,
-    holder: &Holder,
-    change: &Change,
-) -> Result<Option<Key>, S::Error> {
-    let same = |lease: &Lease| {
-        lease.holder.id == holder.id
-            && (lease.holder.liveness_lock() == holder.liveness_lock()
-                || lease.holder.liveness_lock().is_none())
-    };
-    leave_section_if(step, task, &holder.id, change, same)
-}
-
-/// The same for a runner whose task's lease has ended already.
-pub(super) fn leave_section_by_name<S: TaskStep>(
-    step: &mut S,
-    task: &Task,
     by: &HolderId,
+    with: Option<&LivenessId>,
     change: &Change,
-) -> Result<Option<Key>, S::Error> {
-    let same = |lease: &Lease| lease.holder.id == *by && lease.holder.liveness_lock().is_none();
-    leave_section_if(step, task, by, change, same)
-}
-
-fn leave_section_if<S: TaskStep>(
-    step: &mut S,
-    task: &Task,
-    by: &HolderId,
-    change: &Change,
-    is_theirs: impl Fn(&Lease) -> bool,
 ) -> Result<Option<Key>, S::Error> {
     let Some(section) = &task.section else {
         return Ok(None);
@@ -160,7 +136,13 @@ fn leave_section_if<S: TaskStep>(
     }
     let key = section_key(section)?;
     match step.leases(&key)?.into_iter().next() {
-        Some((lease, _)) if is_theirs(&lease) => {
+        Some((lease, _))
+            if lease.holder.id == *by
+                && lease
+                    .holder
+                    .liveness_lock()
+                    .is_none_or(|lock| Some(lock) == with) =>
+        {
             set_free(step, &lease)?;
             Ok(Some(key))
         }

@@ -398,12 +398,12 @@ impl Tenure {
 
     /// What a command must inherit so that a lease lasts until the command has exited too.
     pub fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.local.as_ref()?.inherited_fd()
+        self.local.as_ref()?.presence().inherited_fd()
     }
 
     /// Where a command finds what its holder is asked, if the store is on this machine; `None` before the first lease.
     pub fn asked_file(&self) -> Option<PathBuf> {
-        self.local.as_ref()?.asked_file()
+        self.local.as_ref()?.presence().asked_file()
     }
 
     /// The store itself, for every verb that is not about asking.

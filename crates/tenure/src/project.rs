@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tenure_board::Board;
-use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::atomic::{self, PutResult};
 use tenure_host::files::beneath;
 use tenure_host::files::look;
 use tenure_host::files::permissions::create_folder;
@@ -255,7 +255,8 @@ impl Project {
         }
         let temp = path.with_extension(std::process::id().to_string());
         // Another process may be doing the same.
-        let (Put::Done | Put::Occupied) = atomic::create(&path, &temp, IGNORED.as_bytes())?;
+        let (PutResult::Done | PutResult::Occupied) =
+            atomic::create(&path, &temp, IGNORED.as_bytes())?;
         // The folder is new, or git cleaned it.
         self.refuse_earlier_versions()
     }

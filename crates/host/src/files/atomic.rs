@@ -14,9 +14,10 @@ use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat, renameat_w
 use rustix::io::Errno;
 
 use crate::files::beneath::{Place, open_folder, parent};
+use crate::files::look::if_there;
 use crate::files::permissions::{create_new, create_unnamed};
 
-/// What a write must survive.
+/// What a write must survive besides the death of every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// A power cut: the bytes are on disk before they get their public name, so a torn file is never found
@@ -29,7 +30,7 @@ pub enum Durability {
 /// The result of giving a file a name that must be free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Put {
+pub enum PutResult {
     /// The file has the name.
     Done,
     /// Another file has it.
@@ -68,7 +69,7 @@ pub fn replace(path: &Path, temp: &Path, bytes: &[u8], durability: Durability) -
 
 /// Writes a new file that has no name until it is complete, with the permissions of its folder. Where the
 /// file system can't do that, it has the private name `temp` meanwhile.
-pub fn create(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<Put> {
+pub fn create(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<PutResult> {
     let Ok(mut file) = create_unnamed(path) else {
         unlink(temp)?;
         fill(create_new(temp, OFlags::WRONLY)?, bytes, Durability::Crash)?;
@@ -80,34 +81,36 @@ pub fn create(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<Put> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     let to = Place::of(path)?;
     let follow = AtFlags::SYMLINK_FOLLOW;
-    match linkat(CWD, unnamed, &to.folder, to.name, follow) {
-        Ok(()) => Ok(Put::Done),
-        Err(Errno::EXIST) => Ok(Put::Occupied),
-        Err(error) => Err(error.into()),
-    }
+    named(linkat(CWD, unnamed, &to.folder, to.name, follow))
 }
 
 /// Links a file to a second name if that name is free. The first name stays.
-pub fn put(from: &Path, to: &Path) -> io::Result<Put> {
+pub fn put(from: &Path, to: &Path) -> io::Result<PutResult> {
     let (from, to) = (Place::of(from)?, Place::of(to)?);
     let no_flags = AtFlags::empty();
-    match linkat(&from.folder, from.name, &to.folder, to.name, no_flags) {
-        Ok(()) => Ok(Put::Done),
-        Err(Errno::EXIST) => Ok(Put::Occupied),
+    named(linkat(
+        &from.folder,
+        from.name,
+        &to.folder,
+        to.name,
+        no_flags,
+    ))
+}
+
+/// What became of an attempt to give a file a name that must be free.
+fn named(result: Result<(), Errno>) -> io::Result<PutResult> {
+    match result {
+        Ok(()) => Ok(PutResult::Done),
+        Err(Errno::EXIST) => Ok(PutResult::Occupied),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Renames a file or folder if the new name is free.
-pub fn move_in(from: &Path, to: &Path) -> io::Result<Put> {
+pub fn move_in(from: &Path, to: &Path) -> io::Result<PutResult> {
     match rename_with(from, to, RenameFlags::NOREPLACE)? {
-        Ok(()) => Ok(Put::Done),
-        Err(Errno::EXIST) => Ok(Put::Occupied),
-        Err(Errno::INVAL | Errno::NOSYS) => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this file system can't move a folder without replacing: use a local one such as ext4, xfs, btrfs or tmpfs",
-        )),
-        Err(error) => Err(error.into()),
+        Err(Errno::INVAL | Errno::NOSYS) => Err(unsupported("move a folder without replacing")),
+        moved => named(moved),
     }
 }
 
@@ -116,12 +119,15 @@ pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     match rename_with(one, other, RenameFlags::EXCHANGE)? {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
-        Err(Errno::INVAL | Errno::NOSYS) => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this file system can't swap two names: use a local one such as ext4, xfs, btrfs or tmpfs",
-        )),
+        Err(Errno::INVAL | Errno::NOSYS) => Err(unsupported("swap two names")),
         Err(error) => Err(error.into()),
     }
+}
+
+fn unsupported(what: &str) -> io::Error {
+    let what =
+        format!("this file system can't {what}: use a local one such as ext4, xfs, btrfs or tmpfs");
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 /// Renames a file or folder to a private name, which must be free; `false` if there is nothing to
@@ -154,11 +160,7 @@ fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<Result<
 
 /// Removes a name. A name that does not exist is no error.
 pub fn unlink(path: &Path) -> io::Result<()> {
-    match Place::of(path) {
-        Ok(place) => place.unlink(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
+    if_there(Place::of(path))?.map_or(Ok(()), |place| place.unlink())
 }
 
 /// Removes an empty folder.
@@ -176,8 +178,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o770)).unwrap();
         let (path, temp) = (dir.path().join("file"), dir.path().join("temp"));
-        assert_eq!(create(&path, &temp, b"one").unwrap(), Put::Done);
-        assert_eq!(create(&path, &temp, b"two").unwrap(), Put::Occupied);
+        assert_eq!(create(&path, &temp, b"one").unwrap(), PutResult::Done);
+        assert_eq!(create(&path, &temp, b"two").unwrap(), PutResult::Occupied);
         assert_eq!(fs::read(&path).unwrap(), b"one");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
@@ -189,10 +191,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (private, public) = (dir.path().join("private"), dir.path().join("public"));
         write(&private, b"first", Durability::Crash).unwrap();
-        assert_eq!(put(&private, &public).unwrap(), Put::Done);
+        assert_eq!(put(&private, &public).unwrap(), PutResult::Done);
         write(&private, b"second", Durability::Crash).unwrap();
         assert_eq!(fs::read(&public).unwrap(), b"first");
-        assert_eq!(put(&private, &public).unwrap(), Put::Occupied);
+        assert_eq!(put(&private, &public).unwrap(), PutResult::Occupied);
         assert!(exchange(&private, &public).unwrap());
         assert_eq!(fs::read(&private).unwrap(), b"first");
         assert!(!exchange(&private, &dir.path().join("nothing")).unwrap());

@@ -30,6 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat, openat2, unlinkat};
 use rustix::io::Errno;
 
+use crate::files::look::if_there;
+
 /// The bits by which other users than its owner may create names in a folder.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
@@ -360,14 +362,13 @@ pub fn must_not_be_link(path: &Path) -> io::Result<()> {
 
 /// Fails unless this is a regular file with one name, or nothing: for files that another library opens.
 pub fn must_be_file_or_missing(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(known) if known.is_symlink() => Err(Refused::error(path, Why::Link)),
-        Ok(known) => {
+    match if_there(path.symlink_metadata())? {
+        Some(known) if known.is_symlink() => Err(Refused::error(path, Why::Link)),
+        Some(known) => {
             must_be_file(path, &known)?;
             must_have_one_name(path, &known)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+        None => Ok(()),
     }
 }
 

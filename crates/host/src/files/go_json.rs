@@ -48,7 +48,7 @@ pub struct Json<'a>(&'a [u8]);
 
 /// The kinds of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonKind {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -63,7 +63,7 @@ pub enum Kind {
     Object,
 }
 
-impl Kind {
+impl JsonKind {
     /// Its name, with an article.
     pub fn words(self) -> &'static str {
         match self {
@@ -96,14 +96,14 @@ impl<'a> Json<'a> {
     }
 
     /// Its kind.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> JsonKind {
         match self.0.first() {
-            Some(b'{') => Kind::Object,
-            Some(b'[') => Kind::List,
-            Some(b'"') => Kind::Text,
-            Some(b't' | b'f') => Kind::Bool,
-            Some(b'n') | None => Kind::Null,
-            Some(_) => Kind::Number,
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::List,
+            Some(b'"') => JsonKind::Text,
+            Some(b't' | b'f') => JsonKind::Bool,
+            Some(b'n') | None => JsonKind::Null,
+            Some(_) => JsonKind::Number,
         }
     }
 
@@ -114,7 +114,7 @@ impl<'a> Json<'a> {
 
     /// The keys and values of an object, in order; nothing for any other value.
     pub fn members(self) -> impl Iterator<Item = (String, Json<'a>)> {
-        let mut parts = Parts::of(self, Kind::Object);
+        let mut parts = JsonParts::of(self, JsonKind::Object);
         std::iter::from_fn(move || {
             let key = parts.next()?;
             Some((key.decoded(), parts.next()?))
@@ -123,14 +123,14 @@ impl<'a> Json<'a> {
 
     /// The values of a list, in order; nothing for any other value.
     pub fn elements(self) -> impl Iterator<Item = Json<'a>> {
-        let mut parts = Parts::of(self, Kind::List);
+        let mut parts = JsonParts::of(self, JsonKind::List);
         std::iter::from_fn(move || parts.next())
     }
 
     /// The field that a path of keys leads to, if it is there and not `null`.
     pub fn field(self, path: &[&str]) -> Option<Json<'a>> {
         let [key, rest @ ..] = path else {
-            return (self.kind() != Kind::Null).then_some(self);
+            return (self.kind() != JsonKind::Null).then_some(self);
         };
         let found = self.members().filter(|(name, _)| is_same_key(name, key));
         found.filter_map(|(_, value)| value.field(rest)).last()
@@ -138,7 +138,7 @@ impl<'a> Json<'a> {
 
     /// The text of a string.
     pub fn text(self) -> Option<String> {
-        (self.kind() == Kind::Text).then(|| self.decoded())
+        (self.kind() == JsonKind::Text).then(|| self.decoded())
     }
 
     /// What is between the quotes of a string, as it is written.
@@ -223,12 +223,12 @@ fn is_space(byte: u8) -> bool {
 }
 
 /// The values in a list, or the keys and values in an object.
-struct Parts<'a> {
+struct JsonParts<'a> {
     scanner: Scanner<'a>,
 }
 
-impl<'a> Parts<'a> {
-    fn of(value: Json<'a>, kind: Kind) -> Self {
+impl<'a> JsonParts<'a> {
+    fn of(value: Json<'a>, kind: JsonKind) -> Self {
         let bytes = if value.kind() == kind { value.0 } else { &[] };
         Self {
             scanner: Scanner { bytes, at: 1 },

@@ -40,10 +40,15 @@ pub fn may_be_folder(path: &Path) -> bool {
 
 /// `found`, with the path in its error.
 fn known(path: &Path, found: io::Result<Metadata>) -> io::Result<Option<Metadata>> {
-    match found {
+    if_there(found).map_err(|error| unreadable(path, &error))
+}
+
+/// The result of using a name; `None` if it is missing.
+pub fn if_there<T>(used: io::Result<T>) -> io::Result<Option<T>> {
+    match used {
         Ok(there) => Ok(Some(there)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(path, &error)),
+        Err(error) => Err(error),
     }
 }
 

@@ -55,7 +55,7 @@ struct FolderPermissions {
 
 /// What gets permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CreatedKind {
     File,
     Folder,
     /// Whatever it is, with this mode.
@@ -94,10 +94,10 @@ impl FolderPermissions {
     }
 
     /// The mode of a new name. This user can always use it.
-    fn mode_of(self, kind: Kind) -> u32 {
+    fn mode_of(self, kind: CreatedKind) -> u32 {
         match kind {
-            Kind::File => self.mode & 0o666 | 0o600,
-            Kind::Folder => {
+            CreatedKind::File => self.mode & 0o666 | 0o600,
+            CreatedKind::Folder => {
                 // Other programs create files in it, too (SQLite its log), for the same group.
                 let for_group = if self.mode & 0o022 == 0o020 {
                     SET_GROUP
@@ -106,12 +106,12 @@ impl FolderPermissions {
                 };
                 self.mode & (0o777 | SET_GROUP) | 0o700 | for_group
             }
-            Kind::Exactly(mode) => mode,
+            CreatedKind::Exactly(mode) => mode,
         }
     }
 
     /// Gives a name that this process has just created its group, owner and mode.
-    fn give(self, created: impl AsFd, known: &Metadata, kind: Kind) -> io::Result<()> {
+    fn give(self, created: impl AsFd, known: &Metadata, kind: CreatedKind) -> io::Result<()> {
         let mut mode = self.mode_of(kind);
         if known.gid() != self.group
             && fchown(&created, None, Some(Gid::from_raw(self.group))).is_err()
@@ -130,7 +130,7 @@ impl FolderPermissions {
     }
 
     /// Adds the bits that a file or folder of this user lacks.
-    fn complete(self, existing: impl AsFd, known: &Metadata, kind: Kind) {
+    fn complete(self, existing: impl AsFd, known: &Metadata, kind: CreatedKind) {
         let group = if known.gid() == self.group { 0o070 } else { 0 };
         let missing = self.mode_of(kind) & (0o707 | group) & !known.mode();
         if missing != 0 && known.uid() == geteuid().as_raw() {
@@ -152,7 +152,7 @@ pub fn create_folder(path: &Path) -> io::Result<bool> {
         place => place?,
     };
     let around = FolderPermissions::from(fstat(&place.folder)?);
-    let mode = Mode::from_bits_retain(around.mode_of(Kind::Folder));
+    let mode = Mode::from_bits_retain(around.mode_of(CreatedKind::Folder));
     let is_new = match mkdirat(&place.folder, place.name, mode) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
@@ -168,9 +168,9 @@ pub fn create_folder(path: &Path) -> io::Result<bool> {
     };
     let known = folder.metadata()?;
     if is_new {
-        around.give(&folder, &known, Kind::Folder)?;
+        around.give(&folder, &known, CreatedKind::Folder)?;
     } else {
-        around.complete(&folder, &known, Kind::Folder);
+        around.complete(&folder, &known, CreatedKind::Folder);
     }
     Ok(is_new)
 }
@@ -179,7 +179,7 @@ pub fn create_folder(path: &Path) -> io::Result<bool> {
 /// the folder around it, and then `mode`.
 pub fn hand_over(created: &File, path: &Path, mode: u32) -> io::Result<()> {
     let around = FolderPermissions::around(path)?;
-    around.give(created, &created.metadata()?, Kind::Exactly(mode))
+    around.give(created, &created.metadata()?, CreatedKind::Exactly(mode))
 }
 
 /// Gives a file that another library of this process created the group of `like`. Opens nothing: closing a
@@ -197,7 +197,7 @@ pub fn follow_group(path: &Path, like: &Path) {
 
 /// The mode that a new folder gets at `path`.
 pub fn folder_mode(path: &Path) -> io::Result<u32> {
-    Ok(FolderPermissions::around(path)?.mode_of(Kind::Folder))
+    Ok(FolderPermissions::around(path)?.mode_of(CreatedKind::Folder))
 }
 
 /// Opens a file that tenure alone writes, and creates it if it does not exist. `how` says whether to read,
@@ -207,7 +207,7 @@ pub fn open_or_create(path: &Path, how: OFlags) -> io::Result<File> {
         match beneath::open_known(path, how) {
             Ok((file, known)) => {
                 if known.nlink() <= 1 {
-                    FolderPermissions::around(path)?.complete(&file, &known, Kind::File);
+                    FolderPermissions::around(path)?.complete(&file, &known, CreatedKind::File);
                 }
                 return Ok(file);
             }
@@ -223,19 +223,20 @@ pub fn open_or_create(path: &Path, how: OFlags) -> io::Result<File> {
 
 /// Creates a file that does not exist. `how` says whether to read, write or append.
 pub fn create_new(path: &Path, how: OFlags) -> io::Result<File> {
-    let around = FolderPermissions::around(path)?;
-    let mode = Mode::from_bits_retain(around.mode_of(Kind::File));
-    let file = beneath::open(path, how | OFlags::CREATE | OFlags::EXCL, mode)?;
-    around.give(&file, &file.metadata()?, Kind::File)?;
-    Ok(file)
+    create(path, path, how | OFlags::CREATE | OFlags::EXCL)
 }
 
 /// Creates a file that has no name yet, in the folder of `path`. Some file systems can't do that.
 pub fn create_unnamed(path: &Path) -> io::Result<File> {
+    create(path, parent(path), OFlags::TMPFILE | OFlags::WRONLY)
+}
+
+/// Creates a file for `path` by opening `opened`.
+fn create(path: &Path, opened: &Path, how: OFlags) -> io::Result<File> {
     let around = FolderPermissions::around(path)?;
-    let mode = Mode::from_bits_retain(around.mode_of(Kind::File));
-    let file = beneath::open(parent(path), OFlags::TMPFILE | OFlags::WRONLY, mode)?;
-    around.give(&file, &file.metadata()?, Kind::File)?;
+    let mode = Mode::from_bits_retain(around.mode_of(CreatedKind::File));
+    let file = beneath::open(opened, how, mode)?;
+    around.give(&file, &file.metadata()?, CreatedKind::File)?;
     Ok(file)
 }
 
@@ -247,7 +248,7 @@ pub fn create_pipe(path: &Path) -> io::Result<File> {
 /// The same in a folder that is open already.
 pub(crate) fn create_pipe_at(place: &Place<'_>) -> io::Result<File> {
     let around = FolderPermissions::from(fstat(&place.folder)?);
-    let mode = Mode::from_bits_retain(around.mode_of(Kind::File));
+    let mode = Mode::from_bits_retain(around.mode_of(CreatedKind::File));
     mknodat(&place.folder, place.name, FileType::Fifo, mode, 0)?;
     let how = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let pipe = File::from(openat(&place.folder, place.name, how, Mode::empty())?);
@@ -255,7 +256,7 @@ pub(crate) fn create_pipe_at(place: &Place<'_>) -> io::Result<File> {
     if !known.file_type().is_fifo() || known.uid() != geteuid().as_raw() {
         return Err(io::Error::other("another user replaced it"));
     }
-    around.give(&pipe, &known, Kind::File)?;
+    around.give(&pipe, &known, CreatedKind::File)?;
     Ok(pipe)
 }
 

@@ -10,9 +10,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tenure_core::{Holder, Key, Lease, Liveness, Token};
 
-use crate::LivenessFolder;
 use crate::exit_helper::ExitHelper;
-use crate::files::atomic::Put;
+use crate::exit_watch::ExitWatch;
+use crate::files::atomic::PutResult;
 use crate::files::lock_watch::Listen;
 
 /// Identifies one lock among all that ever had the same path. Renaming a lock keeps its
@@ -68,13 +68,25 @@ pub enum Removal {
     Loss,
 }
 
-/// One lock at one path.
-pub trait LockProtocol: Send + Sync {
-    /// The only key of this lock.
-    fn key(&self) -> &Key;
-
+/// A lock at a path, as far as [`takeover`](crate::files::takeover) needs it.
+pub trait LockAtPath {
     /// The path of the lock.
     fn path(&self) -> &Path;
+
+    /// Which lock is at `path`: the lock's own path or a private name. `None` means that nothing exists there.
+    fn fingerprint(&self, path: &Path) -> Option<Fingerprint>;
+
+    /// Gives a prepared lock its public path, if that is free.
+    fn put(&self, from: &Path) -> io::Result<PutResult>;
+
+    /// Removes a lock that has a private name. A missing one is no error.
+    fn discard(&self, path: &Path) -> io::Result<()>;
+}
+
+/// One lock at one path, which states a lease.
+pub trait LockProtocol: LockAtPath + Send + Sync {
+    /// The only key of this lock.
+    fn key(&self) -> &Key;
 
     /// Reads the lock at `path`: the lock's own path or a private name. A lock that can't be read or
     /// parsed is returned with its flaw; `None` means that nothing exists there.
@@ -83,24 +95,18 @@ pub trait LockProtocol: Send + Sync {
     /// Writes the lock of a lease under a private name.
     fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()>;
 
-    /// Gives a prepared lock its public path, if that is free.
-    fn put(&self, from: &Path) -> io::Result<Put>;
-
-    /// Whether [`LockProtocol::discard`] may remove what is at `path`.
+    /// Whether [`LockAtPath::discard`] may remove what is at `path`.
     fn may_discard(&self, path: &Path) -> bool;
 
-    /// Removes a lock that has a private name. A missing one is no error.
-    fn discard(&self, path: &Path) -> io::Result<()>;
-
     /// For a protocol whose other programs can't remove the lock of a killed holder: starts what clears up a
-    /// prepared lock once its holder has exited. `live` has the holder's liveness lock.
+    /// prepared lock once its holder has exited.
     fn clear_up_after_exit(
         &self,
         _prepared: &Path,
         _holder: &Holder,
-        _live: &LivenessFolder,
-    ) -> Option<ExitHelper> {
-        None
+        _exit: &ExitWatch,
+    ) -> io::Result<Option<ExitHelper>> {
+        Ok(None)
     }
 
     /// What it means when another program removes a lock of tenure's.
@@ -113,6 +119,16 @@ pub trait LockProtocol: Send + Sync {
     fn listen_for(&self) -> Listen {
         Listen::Others
     }
+}
+
+/// What became of a step of a store whose files other programs change, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Committed {
+    /// It was made.
+    Yes,
+    /// Another program was faster. Nothing was changed, or what was is no part of the step.
+    Conflict,
 }
 
 /// A digest (FNV-1a) that is the same in every version and on every machine.

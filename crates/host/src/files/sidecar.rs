@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
-use serde::Serialize;
+use serde_json::json;
 use tenure_core::StoreError;
 
 use crate::LivenessFolder;
@@ -19,14 +19,8 @@ use crate::files::permissions::{create_folder, open_or_create};
 #[derive(Debug, Clone)]
 pub struct Sidecar {
     path: PathBuf,
-    private_names: PrivateNames,
-}
-
-/// Where `next` and `aside` are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PrivateNames {
-    InsideSidecar,
-    BesideSidecar,
+    /// What stands between this path and the private names `next` and `aside`: they are in the folder, or beside it.
+    before_private_names: &'static str,
 }
 
 impl Sidecar {
@@ -34,7 +28,7 @@ impl Sidecar {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            private_names: PrivateNames::InsideSidecar,
+            before_private_names: "/",
         }
     }
 
@@ -44,20 +38,15 @@ impl Sidecar {
     pub fn for_folder(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            private_names: PrivateNames::BesideSidecar,
+            before_private_names: "-",
         }
     }
 
     fn private_name(&self, name: &str) -> PathBuf {
-        match self.private_names {
-            PrivateNames::InsideSidecar => self.path.join(name),
-            PrivateNames::BesideSidecar => {
-                let mut path = self.path.clone().into_os_string();
-                path.push("-");
-                path.push(name);
-                path.into()
-            }
-        }
+        let mut path = self.path.clone().into_os_string();
+        path.push(self.before_private_names);
+        path.push(name);
+        path.into()
     }
 
     /// The folder itself.
@@ -111,22 +100,11 @@ impl Sidecar {
         let write = || {
             let mut file = open_history(&path)?;
             cut_torn_line(&mut file)?;
-            let mut line = serde_json::to_vec(&Note {
-                at,
-                note: words.into(),
-            })?;
-            line.push(b'\n');
-            file.write_all(&line)
+            let line = json!({ "at": at, "note": words });
+            file.write_all(format!("{line}\n").as_bytes())
         };
         write().map_err(|error| explain("written", &path, error))
     }
-}
-
-/// A line of the history that is not an event.
-#[derive(Debug, Serialize)]
-struct Note {
-    at: Timestamp,
-    note: String,
 }
 
 /// How many bytes at the end of the history are read to find the last line.

@@ -10,18 +10,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_core::{Clock as _, ErrorKind, StoreError};
+use tenure_core::{ErrorKind, StoreError};
 
-use crate::HostClock;
 use crate::files::fault::explain;
 use crate::flock::{FileLock, SharedLock, TryLock};
-use crate::interrupt::is_interrupted;
+use crate::time_limit::{Polled, TimeLimit};
 
 /// How long to try before giving up.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The first pause between two attempts. Later ones are longer.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
 
 /// The longest pause. A step takes some hundred microseconds.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
@@ -68,43 +64,25 @@ impl ObservedStepLock {
     }
 }
 
-/// Tries until there is a lock. The pauses grow.
+/// Tries until there is a lock.
 fn poll<T>(
     path: &Path,
     patience: Duration,
-    mut attempt: impl FnMut() -> io::Result<Option<T>>,
+    attempt: impl FnMut() -> io::Result<Option<T>>,
 ) -> Result<T, StoreError> {
-    // Read only by a process that has to wait: a step is short, and usually the lock is free.
-    let mut start = None;
-    let clock = HostClock::new();
-    let mut pause = FIRST_PAUSE;
-    loop {
-        if let Some(lock) = attempt().map_err(|error| explain("locked", path, error))? {
-            return Ok(lock);
-        }
-        let now = clock.now().ticks;
-        if now.saturating_sub(*start.get_or_insert(now)) >= patience {
-            return Err(contended(
-                path,
-                &format!("for more than {} s", patience.as_secs()),
-            ));
-        }
-        // Not while the pauses are short: listening for signals takes a thread.
-        if pause == LONGEST_PAUSE && is_interrupted() {
-            return Err(contended(path, "when a signal came"));
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
-    }
-}
-
-fn contended(path: &Path, when: &str) -> StoreError {
+    let polled = TimeLimit::after(patience).poll(LONGEST_PAUSE, attempt);
+    let when = match polled.map_err(|error| explain("locked", path, error))? {
+        Polled::Done(lock) => return Ok(lock),
+        Polled::TimedOut => format!("for more than {} s", patience.as_secs()),
+        Polled::Interrupted => "when a signal came".to_owned(),
+    };
     let what = format!(
         "{} was held by another tenure process {when}",
         path.display()
     );
-    StoreError::new(ErrorKind::Contended, what)
-        .fix("find the process that has it open (fuser or lsof) and try again; nothing was changed")
+    Err(StoreError::new(ErrorKind::Contended, what).fix(
+        "find the process that has it open (fuser or lsof) and try again; nothing was changed",
+    ))
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ use std::path::Path;
 
 use tenure_core::Lease;
 
-use crate::files::atomic::{self, Put};
-use crate::files::protocol::{Fingerprint, FoundLock, LockProtocol};
+use crate::files::atomic::{self, PutResult};
+use crate::files::protocol::{Fingerprint, FoundLock, LockAtPath, LockProtocol};
 
 /// The result of a swap or a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,108 +41,95 @@ pub enum Taken {
 }
 
 /// Swaps the prepared lock `next` for the lock with the fingerprint `stale`, which is left at `next`.
-pub fn swap(protocol: &impl LockProtocol, next: &Path, stale: &Fingerprint) -> io::Result<Taken> {
-    let Some(ours) = protocol.read(next) else {
+pub fn swap(lock: &impl LockAtPath, next: &Path, stale: &Fingerprint) -> io::Result<Taken> {
+    let Some(ours) = lock.fingerprint(next) else {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
             "the prepared lock is gone",
         ));
     };
     // Check once more: a lock that is not moved need not be moved back.
-    match protocol.read(protocol.path()) {
+    match lock.fingerprint(lock.path()) {
         None => return Ok(Taken::Missing),
-        Some(there) if there.fingerprint != *stale => return Ok(Taken::Different),
+        Some(there) if there != *stale => return Ok(Taken::Different),
         Some(_) => {}
     }
-    if !atomic::exchange(next, protocol.path())? {
+    if !atomic::exchange(next, lock.path())? {
         return Ok(Taken::Missing);
     }
-    if protocol
-        .read(next)
-        .is_some_and(|out| out.fingerprint == *stale)
-    {
+    if lock.fingerprint(next).as_ref() == Some(stale) {
         return Ok(Taken::Done);
     }
-    give_back(protocol, next, ours.fingerprint)?;
+    give_back(lock, next, ours)?;
     Ok(Taken::Different)
 }
 
 /// Swaps the lock at `next` back for `put`, the lock that took its path. If another lock comes out,
 /// another program wrote it in between; that one goes back in turn.
-fn give_back(protocol: &impl LockProtocol, next: &Path, mut put: Fingerprint) -> io::Result<()> {
-    while let Some(other) = protocol.read(next) {
-        if !atomic::exchange(next, protocol.path())? {
-            return put_back(protocol, next);
+fn give_back(lock: &impl LockAtPath, next: &Path, mut put: Fingerprint) -> io::Result<()> {
+    while let Some(other) = lock.fingerprint(next) {
+        if !atomic::exchange(next, lock.path())? {
+            return put_back(lock, next);
         }
-        match protocol.read(next) {
-            Some(out) if out.fingerprint != put => put = other.fingerprint,
+        match lock.fingerprint(next) {
+            Some(out) if out != put => put = other,
             _ => break,
         }
     }
-    protocol.discard(next)
+    lock.discard(next)
 }
 
 /// Puts a lock back at its path, unless another program has written a newer one there.
-fn put_back(protocol: &impl LockProtocol, from: &Path) -> io::Result<()> {
+fn put_back(lock: &impl LockAtPath, from: &Path) -> io::Result<()> {
     // Occupied: that lock was written after this one was moved away.
-    let (Put::Done | Put::Occupied) = protocol.put(from)?;
-    protocol.discard(from)
+    let (PutResult::Done | PutResult::Occupied) = lock.put(from)?;
+    lock.discard(from)
 }
 
 /// Removes the lock with the fingerprint `stale`, by way of the private name `aside`.
-pub fn remove(
-    protocol: &impl LockProtocol,
-    aside: &Path,
-    stale: &Fingerprint,
-) -> io::Result<Taken> {
+pub fn remove(lock: &impl LockAtPath, aside: &Path, stale: &Fingerprint) -> io::Result<Taken> {
     // Check once more: a lock that is not moved need not be moved back.
-    match protocol.read(protocol.path()) {
+    match lock.fingerprint(lock.path()) {
         None => return Ok(Taken::Missing),
-        Some(there) if there.fingerprint != *stale => return Ok(Taken::Different),
+        Some(there) if there != *stale => return Ok(Taken::Different),
         Some(_) => {}
     }
-    let moved = match atomic::take_aside(protocol.path(), aside) {
+    let moved = match atomic::take_aside(lock.path(), aside) {
         // What a killed step left there was put back or removed before this step: another program's file is in the way.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            protocol
-                .discard(aside)
+            lock.discard(aside)
                 .or_else(|error| atomic::remove_folder(aside).map_err(|_| error))?;
-            atomic::take_aside(protocol.path(), aside)?
+            atomic::take_aside(lock.path(), aside)?
         }
         moved => moved?,
     };
     if !moved {
         return Ok(Taken::Missing);
     }
-    if protocol
-        .read(aside)
-        .is_some_and(|out| out.fingerprint == *stale)
-    {
-        protocol.discard(aside)?;
+    if lock.fingerprint(aside).as_ref() == Some(stale) {
+        lock.discard(aside)?;
         return Ok(Taken::Done);
     }
-    put_back(protocol, aside)?;
+    put_back(lock, aside)?;
     Ok(Taken::Different)
 }
 
 /// Whether an interrupted removal happened. Clears what it left behind.
 pub fn removal_happened(
-    protocol: &impl LockProtocol,
+    lock: &impl LockAtPath,
     aside: &Path,
     stale: &Fingerprint,
 ) -> io::Result<bool> {
-    match protocol.read(aside) {
-        Some(out) if out.fingerprint == *stale => {
-            protocol.discard(aside)?;
+    match lock.fingerprint(aside) {
+        Some(out) if out == *stale => {
+            lock.discard(aside)?;
             Ok(true)
         }
         Some(_) => {
-            put_back(protocol, aside)?;
+            put_back(lock, aside)?;
             Ok(false)
         }
-        None => Ok(protocol
-            .read(protocol.path())
-            .is_none_or(|there| there.fingerprint != *stale)),
+        None => Ok(lock.fingerprint(lock.path()).as_ref() != Some(stale)),
     }
 }
 

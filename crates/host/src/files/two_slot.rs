@@ -7,7 +7,7 @@
 //!
 //! The caller makes sure that there is one writer at a time. Nothing is synced to disk.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -16,6 +16,7 @@ use tenure_core::StoreError;
 use crate::files::atomic;
 use crate::files::beneath;
 use crate::files::fault::explain;
+use crate::files::look::if_there;
 use crate::files::permissions::open_or_create;
 use crate::files::protocol::digest;
 
@@ -50,17 +51,17 @@ impl TwoSlotFile {
         let mut newest: Newest = None;
         let mut flaw = None;
         for (slot, path) in self.0.iter().enumerate() {
-            match beneath::read(path, LARGEST) {
-                Ok(bytes) => match parse(&bytes) {
-                    Some((revision, contents)) => {
-                        if newest.as_ref().is_none_or(|(than, ..)| revision > *than) {
-                            newest = Some((revision, slot, contents.to_vec()));
-                        }
+            let bytes = if_there(beneath::read(path, LARGEST));
+            let Some(bytes) = bytes.map_err(|error| explain("read", path, error))? else {
+                continue;
+            };
+            match parse(&bytes) {
+                Some((revision, contents)) => {
+                    if newest.as_ref().is_none_or(|(than, ..)| revision > *than) {
+                        newest = Some((revision, slot, contents.to_vec()));
                     }
-                    None => flaw = Some(format!("{} is incomplete", path.display())),
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(explain("read", path, error)),
+                }
+                None => flaw = Some(format!("{} is incomplete", path.display())),
             }
         }
         Ok((newest, flaw))

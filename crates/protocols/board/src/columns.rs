@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::config::Config;
+use crate::config::{Config, Vocabulary};
 use crate::task::Task;
 
 /// A status and the tasks that have it.
@@ -26,7 +26,7 @@ pub fn columns<'a>(config: &'a Config, tasks: &'a [Task]) -> Vec<Column<'a>> {
         Column { status, tasks }
     };
     config
-        .statuses()
+        .levels(Vocabulary::Status)
         .iter()
         .map(|level| column(&level.name))
         .filter(|column| !column.tasks.is_empty())

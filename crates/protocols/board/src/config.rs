@@ -5,21 +5,49 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::document::Section;
 use crate::{BoardError, unreadable};
 
-/// The status of a task without one, if the board defines it.
-const DEFAULT_STATUS: &str = "TODO";
-/// The priority of a task without one, if the board defines it.
-const DEFAULT_PRIORITY: &str = "MEDIUM";
-/// The kind of a task without one, if the board defines it.
-const DEFAULT_KIND: &str = "task";
+/// What `config.json` defines the values of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vocabulary {
+    /// The statuses.
+    Status,
+    /// The priorities.
+    Priority,
+    /// The kinds.
+    Kind,
+}
 
-/// A status or a priority.
+impl Vocabulary {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Status, Self::Priority, Self::Kind];
+
+    /// The section of a task file that has such a value.
+    pub fn section(self) -> Section {
+        match self {
+            Self::Status => Section::Status,
+            Self::Priority => Section::Priority,
+            Self::Kind => Section::Kind,
+        }
+    }
+
+    /// The value of a task without one, if the board defines it.
+    fn default_name(self) -> &'static str {
+        match self {
+            Self::Status => "TODO",
+            Self::Priority => "MEDIUM",
+            Self::Kind => "task",
+        }
+    }
+}
+
+/// A status, a priority or a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     /// The name, as it is written into files.
     pub name: String,
-    /// The weight, which orders the levels.
+    /// The weight, which orders statuses and priorities; 0 for a kind.
     pub weight: i64,
 }
 
@@ -38,7 +66,7 @@ pub struct Config {
     statuses: Vec<Level>,
     /// By weight, the highest first.
     priorities: Vec<Level>,
-    kinds: Vec<String>,
+    kinds: Vec<Level>,
 }
 
 #[derive(Deserialize)]
@@ -101,7 +129,7 @@ impl Config {
         statuses.sort_by_key(|level| level.weight);
         priorities.sort_by_key(|level| std::cmp::Reverse(level.weight));
         let kinds = raw.kind.unwrap_or_default().into_iter();
-        let kinds: Vec<String> = kinds.map(|(name, _)| name).collect();
+        let kinds: Vec<Level> = kinds.map(|(name, _)| Level { name, weight: 0 }).collect();
         if kinds.is_empty() {
             let what = "no kind: add \"kind\": { \"task\": \"Task\" }";
             return Err(bad(1, what.into()));
@@ -113,84 +141,35 @@ impl Config {
         })
     }
 
-    /// The statuses, the lowest weight first.
-    pub fn statuses(&self) -> &[Level] {
-        &self.statuses
+    /// The values: statuses with the lowest weight first, priorities with the highest.
+    pub fn levels(&self, of: Vocabulary) -> &[Level] {
+        match of {
+            Vocabulary::Status => &self.statuses,
+            Vocabulary::Priority => &self.priorities,
+            Vocabulary::Kind => &self.kinds,
+        }
     }
 
-    /// The priorities, the highest weight first.
-    pub fn priorities(&self) -> &[Level] {
-        &self.priorities
+    /// The value that a person means: the statuses `in progress` and `In_Progress` are `INPROGRESS`.
+    pub fn typed(&self, of: Vocabulary, text: &str) -> Option<&Level> {
+        let wanted = key_of(text);
+        let mut levels = self.levels(of).iter();
+        levels.find(|level| key_of(&level.name) == wanted)
     }
 
-    /// The kinds.
-    pub fn kinds(&self) -> &[String] {
-        &self.kinds
-    }
-
-    /// The status that a person means: `in progress` and `In_Progress` are `INPROGRESS`.
-    pub fn status(&self, typed: &str) -> Option<&Level> {
-        level(&self.statuses, typed)
-    }
-
-    /// The priority that a person means.
-    pub fn priority(&self, typed: &str) -> Option<&Level> {
-        level(&self.priorities, typed)
-    }
-
-    /// The kind that a person means.
-    pub fn kind(&self, typed: &str) -> Option<&str> {
-        let wanted = key_of(typed);
-        let kind = self.kinds.iter().find(|kind| key_of(kind) == wanted);
-        kind.map(String::as_str)
-    }
-
-    /// The status that a line of a task file names.
-    pub fn status_of(&self, line: &str) -> Option<&Level> {
-        let mut levels = self.statuses.iter();
+    /// The value that a line of a task file names.
+    pub fn written(&self, of: Vocabulary, line: &str) -> Option<&Level> {
+        let mut levels = self.levels(of).iter();
         levels.find(|level| is_written_as(&level.name, line))
     }
 
-    /// The priority that a line of a task file names.
-    pub fn priority_of(&self, line: &str) -> Option<&Level> {
-        let mut levels = self.priorities.iter();
-        levels.find(|level| is_written_as(&level.name, line))
+    /// The value of a task whose value is missing or not defined.
+    pub fn default(&self, of: Vocabulary) -> &str {
+        let preferred = of.default_name();
+        let found = self.typed(of, preferred);
+        let found = found.or_else(|| self.levels(of).first());
+        found.map_or(preferred, |level| level.name.as_str())
     }
-
-    /// The kind that a line of a task file names.
-    pub fn kind_of(&self, line: &str) -> Option<&str> {
-        let mut kinds = self.kinds.iter();
-        kinds
-            .find(|kind| is_written_as(kind, line))
-            .map(String::as_str)
-    }
-
-    /// The status of a task whose status is missing or not defined.
-    pub fn default_status(&self) -> &str {
-        default(&self.statuses, DEFAULT_STATUS)
-    }
-
-    /// The priority of a task whose priority is missing or not defined.
-    pub fn default_priority(&self) -> &str {
-        default(&self.priorities, DEFAULT_PRIORITY)
-    }
-
-    /// The kind of a task whose kind is missing or not defined.
-    pub fn default_kind(&self) -> &str {
-        self.kind(DEFAULT_KIND)
-            .or_else(|| self.kinds.first().map(String::as_str))
-            .unwrap_or(DEFAULT_KIND)
-    }
-}
-
-fn level<'a>(levels: &'a [Level], text: &str) -> Option<&'a Level> {
-    let wanted = key_of(text);
-    levels.iter().find(|level| key_of(&level.name) == wanted)
-}
-
-fn default<'a>(levels: &'a [Level], preferred: &'a str) -> &'a str {
-    let found = level(levels, preferred).or_else(|| levels.first());
-    found.map_or(preferred, |level| level.name.as_str())
 }
 
 /// Whether a line of a task file is this name. Files are read as strictly as the bilu tool reads them: in any
@@ -246,19 +225,26 @@ mod tests {
     fn a_name_is_recognised_in_any_spelling_and_written_in_one() {
         let config = parse(SMALL).unwrap();
         for text in ["in progress", "INPROGRESS", "In-Progress", " in_progress "] {
-            assert_eq!(config.status(text).unwrap().name, "IN PROGRESS", "{text}");
+            assert_eq!(
+                config.typed(Vocabulary::Status, text).unwrap().name,
+                "IN PROGRESS",
+                "{text}"
+            );
         }
-        assert_eq!(config.status("canceled").unwrap().weight, 9);
-        assert_eq!(config.status("TODO"), None);
-        assert_eq!(config.kind("BUG"), Some("bug"));
+        assert_eq!(
+            config.typed(Vocabulary::Status, "canceled").unwrap().weight,
+            9
+        );
+        assert_eq!(config.typed(Vocabulary::Status, "TODO"), None);
+        assert_eq!(config.typed(Vocabulary::Kind, "BUG").unwrap().name, "bug");
         let names: Vec<_> = config
-            .priorities()
+            .levels(Vocabulary::Priority)
             .iter()
             .map(|p| p.name.as_str())
             .collect();
         assert_eq!(names, ["HIGH", "LOW"]);
-        assert_eq!(config.default_status(), "IN PROGRESS");
-        assert_eq!(config.default_kind(), "bug");
+        assert_eq!(config.default(Vocabulary::Status), "IN PROGRESS");
+        assert_eq!(config.default(Vocabulary::Kind), "bug");
     }
 
     #[test]
@@ -278,12 +264,17 @@ mod tests {
             ("TODO\u{a0}", None),
             ("", None),
         ] {
-            let found = config.status_of(line).map(|level| level.name.as_str());
+            let found = config
+                .written(Vocabulary::Status, line)
+                .map(|level| level.name.as_str());
             assert_eq!(found, name, "{line:?}");
         }
-        assert_eq!(config.priority_of("high").unwrap().weight, 8);
-        assert_eq!(config.kind_of("Bug"), Some("bug"));
-        assert_eq!(config.kind_of(" bug"), None);
+        assert_eq!(
+            config.written(Vocabulary::Priority, "high").unwrap().weight,
+            8
+        );
+        assert_eq!(config.written(Vocabulary::Kind, "Bug").unwrap().name, "bug");
+        assert_eq!(config.written(Vocabulary::Kind, " bug"), None);
     }
 
     #[test]

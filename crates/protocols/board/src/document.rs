@@ -61,7 +61,7 @@ impl Section {
 
 /// A part of the file: its bytes and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
+pub struct FileSpan {
     /// The range of its bytes in the file.
     pub bytes: Range<usize>,
     /// Its line, from 1.
@@ -74,11 +74,11 @@ pub struct ParsedSection {
     /// Which section.
     pub section: Section,
     /// The whole heading line, with its line ending.
-    pub heading: Span,
+    pub heading: FileSpan,
     /// Its value: a whole line without its line ending.
-    pub value: Option<Span>,
+    pub value: Option<FileSpan>,
     /// The items of its list: without the `-`, split at commas, trimmed.
-    pub items: Vec<Span>,
+    pub items: Vec<FileSpan>,
 }
 
 /// A parsed task file.
@@ -149,7 +149,7 @@ impl<'a> Document<'a> {
             let (Some(whole), Some(range)) = (self.lines.get(number), self.line(number)) else {
                 continue;
             };
-            let span = |bytes| Span {
+            let span = |bytes| FileSpan {
                 bytes,
                 line: number + 1,
             };
@@ -331,7 +331,7 @@ mod tests {
         let value = document.section(Section::Status).unwrap().value.clone();
         assert_eq!(
             value,
-            Some(Span {
+            Some(FileSpan {
                 bytes: 14..21,
                 line: 4
             })

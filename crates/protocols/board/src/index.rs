@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde::Deserialize;
+use tenure_host::files::look::if_there;
 
 use crate::task::Task;
 use crate::{BoardError, unreadable};
@@ -78,10 +79,8 @@ pub struct IndexEntry {
 
 /// Reads the index; `None` if the file does not exist.
 pub fn read(path: &Path) -> Result<Option<Vec<IndexEntry>>, BoardError> {
-    let bytes = match crate::read_file(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(path)(error)),
+    let Some(bytes) = if_there(crate::read_file(path)).map_err(unreadable(path))? else {
+        return Ok(None);
     };
     match serde_json::from_slice(&bytes) {
         Ok(entries) => Ok(Some(entries)),

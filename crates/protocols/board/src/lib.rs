@@ -43,7 +43,7 @@ pub mod task;
 pub mod validate;
 
 pub use columns::{Column, columns};
-pub use config::{Config, Level};
+pub use config::{Config, Level, Vocabulary};
 pub use document::{Document, Section};
 pub use load::{TaskFile, TaskFiles};
 pub use location::Board;

@@ -46,7 +46,7 @@ pub struct TaskFiles {
 
 /// The names of the task files of a board.
 #[derive(Debug, Default)]
-pub struct TaskNames {
+pub struct TaskFileNames {
     /// The ids, in order.
     pub ids: Vec<String>,
     /// Files whose name is not UTF-8 and so is no id.
@@ -54,9 +54,9 @@ pub struct TaskNames {
 }
 
 /// Lists the task files.
-pub fn names(board: &Board) -> Result<TaskNames, BoardError> {
+pub fn names(board: &Board) -> Result<TaskFileNames, BoardError> {
     let folder = board.tasks();
-    let mut found = TaskNames::default();
+    let mut found = TaskFileNames::default();
     beneath::must_not_be_link(&folder).map_err(unreadable(&folder))?;
     for entry in fs::read_dir(&folder).map_err(unreadable(&folder))? {
         let entry = entry.map_err(unreadable(&folder))?;
@@ -79,7 +79,7 @@ pub fn names(board: &Board) -> Result<TaskNames, BoardError> {
 
 /// Reads all task files. A file that is removed meanwhile is left out.
 pub fn load(board: &Board) -> Result<TaskFiles, BoardError> {
-    let TaskNames { ids, badly_named } = names(board)?;
+    let TaskFileNames { ids, badly_named } = names(board)?;
     let folder = board.tasks();
     let mut files = Vec::with_capacity(ids.len());
     let mut unreadable = Vec::new();
@@ -155,7 +155,7 @@ pub fn find_task(board: &Board, wanted: &str) -> Result<Lookup, BoardError> {
     {
         return Ok(Lookup::One(id.to_owned(), file(id)));
     }
-    let TaskNames { ids, badly_named } = names(board)?;
+    let TaskFileNames { ids, badly_named } = names(board)?;
     let may_be_meant = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         name.starts_with(id.as_bytes())

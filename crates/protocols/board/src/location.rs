@@ -27,7 +27,7 @@ const LOCK: &str = "lock";
 
 /// How a board is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+enum Installation {
     /// In `.bilu`, beside the tool.
     Installed,
     /// In a source tree.
@@ -119,7 +119,7 @@ impl Board {
         let beside = root.join(STORAGE);
         match (beside.canonicalize(), inside.canonicalize()) {
             (Ok(real), Ok(other))
-                if layout == Layout::Repository
+                if layout == Installation::Repository
                     && real != other
                     && real.is_dir()
                     && other.is_dir() =>
@@ -136,7 +136,7 @@ impl Board {
     }
 
     /// The folder that holds the board and its tools.
-    fn root(&self) -> Option<(Layout, &Path)> {
+    fn root(&self) -> Option<(Installation, &Path)> {
         if self.0.file_name()? != "board" {
             return None;
         }
@@ -144,9 +144,9 @@ impl Board {
         let is_repository =
             root.file_name()? == "src" || root.join("cli/commands/board.sh").is_file();
         if root.file_name()? == ".bilu" {
-            Some((Layout::Installed, root))
+            Some((Installation::Installed, root))
         } else {
-            is_repository.then_some((Layout::Repository, root))
+            is_repository.then_some((Installation::Repository, root))
         }
     }
 

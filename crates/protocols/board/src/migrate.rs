@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::Config;
+use crate::config::{Config, Vocabulary};
 use crate::document::{Document, Section};
 use crate::edit::{NewSection, add};
 use crate::index::IndexEntry;
@@ -58,7 +58,14 @@ pub fn migrate(
 fn lines(section: Section, entry: &IndexEntry, config: &Config) -> Vec<String> {
     // A value is one line, even if the text in the index has several.
     let flat = |text: &str| text.replace(['\r', '\n'], " ").trim().to_owned();
-    let known = |known: Option<&str>, default: &str| vec![known.unwrap_or(default).to_owned()];
+    let known = |of: Vocabulary, text: &str| {
+        let level = config.written(of, text);
+        vec![
+            level
+                .map_or(config.default(of), |level| &level.name)
+                .to_owned(),
+        ]
+    };
     let list = |items: &[String]| {
         let items = items.iter().map(|item| flat(item));
         let items = items.filter(|item| !item.is_empty());
@@ -66,19 +73,9 @@ fn lines(section: Section, entry: &IndexEntry, config: &Config) -> Vec<String> {
     };
     match section {
         Section::Description => vec![flat(&entry.description)],
-        Section::Status => known(
-            config
-                .status_of(&entry.status)
-                .map(|level| level.name.as_str()),
-            config.default_status(),
-        ),
-        Section::Priority => known(
-            config
-                .priority_of(&entry.priority)
-                .map(|level| level.name.as_str()),
-            config.default_priority(),
-        ),
-        Section::Kind => known(config.kind_of(&entry.kind), config.default_kind()),
+        Section::Status => known(Vocabulary::Status, &entry.status),
+        Section::Priority => known(Vocabulary::Priority, &entry.priority),
+        Section::Kind => known(Vocabulary::Kind, &entry.kind),
         Section::Tags => list(&entry.tags),
         Section::DependsOn => list(&entry.depends_on),
     }

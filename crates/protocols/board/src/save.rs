@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use tenure_host::files::beneath::{self, Place};
+use tenure_host::files::look::if_there;
 
 /// How much is written before the caller is asked again.
 const CHUNK: usize = 64 * 1024;
@@ -161,11 +162,7 @@ fn rename(temp: &Path, path: &Path, how: RenameFlags) -> Result<(), Errno> {
 }
 
 fn has(path: &Path, bytes: &[u8]) -> io::Result<bool> {
-    match crate::read_file(path) {
-        Ok(there) => Ok(there == bytes),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(if_there(crate::read_file(path))?.is_some_and(|there| there == bytes))
 }
 
 fn id(path: &Path) -> io::Result<(u64, u64)> {
@@ -176,11 +173,7 @@ fn id(path: &Path) -> io::Result<(u64, u64)> {
 /// Creates the temporary file; also returns the metadata of the file that it will replace.
 fn begin(path: &Path) -> io::Result<(PathBuf, File, Option<Metadata>)> {
     beneath::must_be_file_or_missing(path)?;
-    let old = match path.symlink_metadata() {
-        Ok(old) => Some(old),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
+    let old = if_there(path.symlink_metadata())?;
     let mode = if old.is_some() { 0o600 } else { 0o666 };
     for number in 0..ATTEMPTS {
         let temp = temp_name(path, number);

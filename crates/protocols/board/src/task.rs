@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use crate::config::Config;
+use crate::config::{Config, Vocabulary};
 use crate::document::{Document, Section};
 use crate::location::Board;
 
@@ -51,14 +51,17 @@ pub enum FieldValue {
 }
 
 impl FieldValue {
-    fn new(text: Option<Cow<'_, str>>, known: Option<String>, default: &str) -> Self {
-        match (text, known) {
-            (_, Some(known)) => Self::Known(known),
-            (Some(text), None) => Self::Unknown {
+    fn read(document: &Document<'_>, config: &Config, of: Vocabulary) -> Self {
+        let default = config.default(of).to_owned();
+        let Some(text) = document.value(of.section()) else {
+            return Self::Missing(default);
+        };
+        match config.written(of, &text) {
+            Some(level) => Self::Known(level.name.clone()),
+            None => Self::Unknown {
                 text: text.into_owned(),
-                default: default.to_owned(),
+                default,
             },
-            (None, None) => Self::Missing(default.to_owned()),
         }
     }
 
@@ -75,42 +78,22 @@ impl FieldValue {
 impl Task {
     /// The task that a parsed file describes.
     pub fn read(path: &Path, id: &str, document: &Document<'_>, config: &Config) -> Self {
-        let value = |section| document.value(section);
-        let status = value(Section::Status);
-        let known_status = status.as_deref().and_then(|text| config.status_of(text));
-        let priority = value(Section::Priority);
-        let known_priority = priority
-            .as_deref()
-            .and_then(|text| config.priority_of(text));
-        let kind = value(Section::Kind);
-        let known_kind = kind.as_deref().and_then(|text| config.kind_of(text));
+        let field = |of| FieldValue::read(document, config, of);
+        let priority = field(Vocabulary::Priority);
+        let weight = config.typed(Vocabulary::Priority, priority.as_str());
         let owned = |items: Vec<Cow<'_, str>>| items.into_iter().map(Cow::into_owned).collect();
-        let weight = known_priority
-            .or_else(|| config.priority(config.default_priority()))
-            .map_or(0, |level| level.weight);
         Self {
             id: id.to_owned(),
             title: document.title().into_owned(),
             has_title_heading: document.has_title_heading(),
-            description: value(Section::Description)
+            description: document
+                .value(Section::Description)
                 .map(Cow::into_owned)
                 .unwrap_or_default(),
-            weight,
-            status: FieldValue::new(
-                status.clone(),
-                known_status.map(|level| level.name.clone()),
-                config.default_status(),
-            ),
-            priority: FieldValue::new(
-                priority.clone(),
-                known_priority.map(|level| level.name.clone()),
-                config.default_priority(),
-            ),
-            kind: FieldValue::new(
-                kind.clone(),
-                known_kind.map(str::to_owned),
-                config.default_kind(),
-            ),
+            weight: weight.map_or(0, |level| level.weight),
+            status: field(Vocabulary::Status),
+            priority,
+            kind: field(Vocabulary::Kind),
             tags: owned(document.items(Section::Tags)),
             depends_on: owned(document.items(Section::DependsOn)),
             path: path.to_owned(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tenure_core::graph::Graph;
 
 use crate::BoardError;
-use crate::config::{Config, Level};
+use crate::config::{Config, Level, Vocabulary};
 use crate::document::{Document, Section};
 use crate::index;
 use crate::load::{self, TaskFile};
@@ -259,37 +259,24 @@ fn check_values(
     config: &Config,
     report: &mut impl FnMut(usize, ProblemKind, String),
 ) {
-    let mut check =
-        |section: Section, kind: ProblemKind, is_known: &dyn Fn(&str) -> bool, defined: String| {
-            let value = document
-                .section(section)
-                .and_then(|parsed| parsed.value.as_ref());
-            let Some(value) = value else { return };
-            let text = document.text(&value.bytes);
-            if !is_known(&text) {
-                let name = section.name().to_lowercase();
-                let message = format!("unknown {name} {text:?}: config.json defines {defined}");
-                report(value.line, kind, message);
-            }
+    for of in Vocabulary::ALL {
+        let parsed = document.section(of.section());
+        let Some(value) = parsed.and_then(|parsed| parsed.value.as_ref()) else {
+            continue;
         };
-    check(
-        Section::Status,
-        ProblemKind::UnknownStatus,
-        &|text| config.status_of(text).is_some(),
-        Level::names(config.statuses()),
-    );
-    check(
-        Section::Priority,
-        ProblemKind::UnknownPriority,
-        &|text| config.priority_of(text).is_some(),
-        Level::names(config.priorities()),
-    );
-    check(
-        Section::Kind,
-        ProblemKind::UnknownKind,
-        &|text| config.kind_of(text).is_some(),
-        config.kinds().join(", "),
-    );
+        let text = document.text(&value.bytes);
+        if config.written(of, &text).is_none() {
+            let name = of.section().name().to_lowercase();
+            let defined = Level::names(config.levels(of));
+            let message = format!("unknown {name} {text:?}: config.json defines {defined}");
+            let kind = match of {
+                Vocabulary::Status => ProblemKind::UnknownStatus,
+                Vocabulary::Priority => ProblemKind::UnknownPriority,
+                Vocabulary::Kind => ProblemKind::UnknownKind,
+            };
+            report(value.line, kind, message);
+        }
+    }
 }
 
 /// Checks for ids that differ in letter case only: some file systems can't hold both files.

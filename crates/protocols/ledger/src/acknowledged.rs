@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use tenure_core::StoreError;
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
+use tenure_host::files::look::if_there;
 use tenure_host::files::permissions::{OFlags, open_or_create};
 
 use crate::Ledger;
@@ -60,10 +61,9 @@ impl Ledger {
     /// What was acknowledged until now.
     pub(super) fn read_acknowledged(&self) -> Result<Acknowledged, StoreError> {
         let path = self.acknowledged();
-        let bytes = match beneath::read(&path, LARGEST) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            read => read.map_err(|error| explain("read", &path, error))?,
-        };
+        let bytes = if_there(beneath::read(&path, LARGEST));
+        let bytes = bytes.map_err(|error| explain("read", &path, error))?;
+        let bytes = bytes.unwrap_or_default();
         Ok(Acknowledged { bytes, path })
     }
 }

@@ -5,9 +5,8 @@
 //! refused. It looks twice: before it writes anything, and again under the ledger lock, where the newest
 //! event stays the newest.
 
-use std::sync::{MutexGuard, PoisonError};
-
 use tenure_core::{ErrorKind, StoreError};
+use tenure_host::lock;
 
 use crate::checkpoint;
 use crate::event::{NewEvent, RecordedEvent};
@@ -23,16 +22,6 @@ pub(super) struct AdmissionReplay {
 }
 
 impl Ledger {
-    /// Checks events by themselves: their type, their fields and their size.
-    pub(super) fn check_events(&self, events: &[NewEvent]) -> Result<(), StoreError> {
-        for event in events {
-            event
-                .check(self.dialect)
-                .map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
-        }
-        Ok(())
-    }
-
     /// Checks events against the ledger as it is now, unless they were checked after the same event
     /// before. Returns the newest event. Nothing is decided if the caller expects another one: that is a
     /// mismatch.
@@ -42,7 +31,7 @@ impl Ledger {
         events: &[NewEvent],
         checked_after: Option<u64>,
     ) -> Result<u64, StoreError> {
-        let mut admission = self.admission();
+        let mut admission = lock(&self.admission);
         let replay = self.current(&mut admission)?;
         let newest = replay.seq;
         if checked_after == Some(newest) || expected.is_some_and(|expected| expected != newest) {
@@ -72,7 +61,7 @@ impl Ledger {
     /// Leaves a checkpoint from time to time, so that the next check replays only a few events. The
     /// caller has the writer lock.
     pub(super) fn admitted(&self) {
-        let mut admission = self.admission();
+        let mut admission = lock(&self.admission);
         let Ok(seq) = self.current(&mut admission).map(|replay| replay.seq) else {
             return;
         };
@@ -85,11 +74,6 @@ impl Ledger {
         {
             admission.saved = seq;
         }
-    }
-
-    fn admission(&self) -> MutexGuard<'_, AdmissionReplay> {
-        let admission = self.admission.lock();
-        admission.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The replay, up to the newest event.

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::node::NodeId;
-use tenure_host::files::go_json::{Json, Kind};
+use tenure_host::files::go_json::{Json, JsonKind};
 
 /// Which versions of the tool apply a type of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -403,7 +403,7 @@ pub(super) fn node_text(event: Json<'_>, path: &[&str]) -> String {
 
 /// A text whose escapes the tool does not decode.
 fn raw(json: Json<'_>) -> Option<String> {
-    let raw = (json.kind() == Kind::Text).then(|| json.raw_text())?;
+    let raw = (json.kind() == JsonKind::Text).then(|| json.raw_text())?;
     Some(String::from_utf8_lossy(raw?).into_owned())
 }
 

@@ -40,9 +40,10 @@ use crate::blocking_lock::BlockingLock;
 use crate::lock::{LedgerLockGuard, LockAttempt};
 use crate::read::not_an_event;
 use crate::writer_lock::{Preparation, WriterGuard, WriterId};
-use tenure_host::files::atomic::{self, Durability, Put};
+use tenure_host::files::atomic::{self, Durability, PutResult};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
+use tenure_host::files::look::if_there;
 use tenure_host::files::permissions::{OFlags, create_new};
 use tenure_host::files::protocol::digest;
 use tenure_host::time_limit::TimeLimit;
@@ -355,8 +356,8 @@ impl Writer<'_> {
             let seq = first.saturating_add(u64::try_from(linked).unwrap_or(u64::MAX));
             let path = self.ledger.numbers.path(seq);
             match give_number(from, &path, linked) {
-                Ok(Put::Done) => {}
-                Ok(Put::Occupied) => return Ok(linked),
+                Ok(PutResult::Done) => {}
+                Ok(PutResult::Occupied) => return Ok(linked),
                 Err(error) => {
                     return Err(LinkFailure {
                         linked,
@@ -432,10 +433,9 @@ impl Writer<'_> {
     fn finish_batch(&self) -> Result<(), StoreError> {
         let ledger = self.ledger;
         let path = ledger.batch();
-        let bytes = match beneath::read(&path, MAX_BATCH) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(explain("read", &path, error)),
+        let bytes = if_there(beneath::read(&path, MAX_BATCH));
+        let Some(bytes) = bytes.map_err(|error| explain("read", &path, error))? else {
+            return Ok(());
         };
         let Ok(batch) = serde_json::from_slice::<Batch>(&bytes) else {
             // Torn by a power cut: no event is linked before the list is on disk.
@@ -457,7 +457,7 @@ impl Writer<'_> {
             let complete = index > 0 && is(&from);
             if !complete
                 || give_number(&from, &to, index).map_err(|error| explain("written", &to, error))?
-                    == Put::Occupied
+                    == PutResult::Occupied
             {
                 if index > 0 {
                     let _ = self.interrupted(batch.first, seq.saturating_sub(1));
@@ -484,7 +484,7 @@ struct LinkFailure {
 
 /// Links an event to its name, if that is free. After the first event of a batch the others must follow:
 /// where no link can be made because the disk is full, the file is renamed, which takes no space.
-fn give_number(from: &Path, to: &Path, linked_before: usize) -> io::Result<Put> {
+fn give_number(from: &Path, to: &Path, linked_before: usize) -> io::Result<PutResult> {
     match atomic::put(from, to) {
         Err(_) if linked_before > 0 => atomic::move_in(from, to),
         put => put,

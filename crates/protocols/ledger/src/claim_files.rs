@@ -29,8 +29,9 @@ use tenure_host::files::atomic;
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::go_time;
+use tenure_host::files::look::if_there;
 use tenure_host::files::permissions::{OFlags, open_or_create};
-use tenure_host::files::protocol::{Fingerprint, digest};
+use tenure_host::files::protocol::{Committed, Fingerprint, digest};
 use tenure_host::time_limit::TimeLimit;
 
 /// Larger files are not read.
@@ -45,6 +46,12 @@ pub(super) struct FileClaim {
     pub(super) node: Option<NodeId>,
     /// The content, or why it can't be read.
     pub(super) content: Result<ClaimContent, String>,
+}
+
+impl FileClaim {
+    pub(super) fn owner(&self) -> &str {
+        self.content.as_ref().map_or("?", |content| &content.owner)
+    }
 }
 
 /// A claim file that can't be read.
@@ -80,7 +87,7 @@ pub(super) struct ClaimContent {
 }
 
 #[derive(Deserialize)]
-struct Fields {
+struct ClaimFileFields {
     node_id: String,
     owner: String,
     acquired_at: String,
@@ -94,24 +101,13 @@ struct PendingReap {
     digest: u64,
 }
 
-/// The outcome of reaping a file.
-#[derive(Debug)]
-pub(super) enum FileReaped {
-    /// The file is removed and the event appended.
-    Done,
-    /// The file changed, or another program wrote to the ledger: the caller must look again.
-    Changed,
-}
-
 impl Ledger {
     /// Every claim in a file.
     pub(super) fn file_claims(&self) -> Result<Vec<FileClaim>, StoreError> {
         let folder = self.claim_folder();
         let fault = |error: io::Error| explain("read", &folder, error);
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(fault(error)),
+        let Some(entries) = if_there(fs::read_dir(&folder)).map_err(fault)? else {
+            return Ok(Vec::new());
         };
         let mut claims = Vec::new();
         for entry in entries {
@@ -162,12 +158,10 @@ impl Ledger {
             return Ok(None);
         }
         let path = self.reaping();
-        let known = match beneath::read(&path, MAX_FILE) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|error| explain("read", &path, error))?,
-        };
+        let known = if_there(beneath::read(&path, MAX_FILE));
+        let known = known.map_err(|error| explain("read", &path, error))?;
         // Torn: the writer was killed before it moved the file.
-        let known = serde_json::from_slice::<PendingReap>(&known).ok();
+        let known = known.and_then(|known| serde_json::from_slice::<PendingReap>(&known).ok());
         let Some(known) = known else { return Ok(None) };
         let event = self.read(known.seq)?;
         let reported = event.is_some_and(|event| event.digest() == known.digest);
@@ -209,7 +203,8 @@ fn read_moved_claim(path: &Path, place: &Path) -> Option<FileClaim> {
 }
 
 fn parse(bytes: &[u8]) -> Result<(NodeId, ClaimContent), String> {
-    let fields: Fields = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let fields: ClaimFileFields =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let node = NodeId::parse(&fields.node_id).map_err(|error| error.to_string())?;
     let time = |text: &str, name: &str| {
         go_time::parse(text.as_bytes())
@@ -248,7 +243,7 @@ impl Writer<'_> {
         event: Option<&[u8]>,
         limit: TimeLimit,
         lock: Option<&LedgerLockGuard<'_>>,
-    ) -> Result<FileReaped, StoreError> {
+    ) -> Result<Committed, StoreError> {
         let ledger = self.ledger();
         let (reaped, reaping) = (ledger.reaped(), ledger.reaping());
         let pending = PendingReap {
@@ -264,7 +259,7 @@ impl Writer<'_> {
         if read_claim(&claim.path).is_none_or(|now| now.fingerprint != claim.fingerprint)
             || !atomic::take_aside(&claim.path, &reaped).map_err(fault)?
         {
-            return Ok(FileReaped::Changed);
+            return Ok(Committed::Conflict);
         }
         let same = read_claim(&reaped).is_some_and(|moved| moved.fingerprint == claim.fingerprint);
         let done = match event {
@@ -283,16 +278,16 @@ impl Writer<'_> {
         }
         atomic::unlink(&reaped).map_err(fault)?;
         match done? {
-            Appended::Done { .. } => Ok(FileReaped::Done),
-            Appended::Mismatch { .. } => Ok(FileReaped::Changed),
+            Appended::Done { .. } => Ok(Committed::Yes),
+            Appended::Mismatch { .. } => Ok(Committed::Conflict),
             Appended::Locked(by) => Err(crate::append::blocked(by)),
         }
     }
 
     fn note_reaped(&self, claim: &FileClaim) -> Result<(), StoreError> {
         let ledger = self.ledger();
-        let owner = claim.content.as_ref().map_or("?", |content| &content.owner);
-        let words = format!("reaped the claim of {owner} in {}", claim.path.display());
+        let (owner, path) = (claim.owner(), claim.path.display());
+        let words = format!("reaped the claim of {owner} in {path}");
         ledger.sidecar.note(ledger.options.clock.now().wall, &words)
     }
 }

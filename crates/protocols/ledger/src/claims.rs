@@ -26,10 +26,9 @@ pub mod view;
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, RangeInclusive};
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::slice;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore, Sweep};
@@ -40,8 +39,9 @@ use tenure_core::{
 use tenure_host::files::Options;
 use tenure_host::files::fault::explain;
 use tenure_host::inotify::{FolderWatch, Listener, WatchFlags};
+use tenure_host::presence::wait_failed;
 use tenure_host::time_limit::TimeLimit;
-use tenure_host::{LocalPresence, LocalStore};
+use tenure_host::{LocalPresence, LocalStore, lock};
 
 use self::node_state::NodeState;
 use self::step::LedgerStep;
@@ -295,24 +295,12 @@ impl Records for LedgerStore {
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         self.ledger.check_access()?;
-        let failed =
-            |error| StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error);
         self.ledger.sidecar.make()?;
-        self.listen().map_err(failed)?;
-        // In this order: a change after `seen` either changes the revision or wakes this process.
-        let generation = self.presence.generation();
+        self.listen().map_err(wait_failed)?;
         let node = self.node(watched.key)?;
-        if self.read(|view| view.revision(&node))? != watched.seen {
-            return Ok(Waited::Changed);
-        }
-        let exits = self.presence.watch(watched.ahead.iter().copied());
-        let woken = self.presence.wait(generation, &exits, timeout);
-        let woken = woken.map_err(failed)?;
-        Ok(if woken {
-            Waited::Changed
-        } else {
-            Waited::TimedOut
-        })
+        let has_changed = || Ok(self.read(|view| view.revision(&node))? != watched.seen);
+        self.presence
+            .wait_unless_changed(watched, timeout, has_changed)
     }
 
     fn wake(&self) {
@@ -386,15 +374,7 @@ impl EngineStore for LedgerStore {
 }
 
 impl LocalStore for LedgerStore {
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.presence.inherited_fd()
+    fn presence(&self) -> &LocalPresence {
+        &self.presence
     }
-
-    fn asked_file(&self) -> Option<std::path::PathBuf> {
-        self.presence.asked_file()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

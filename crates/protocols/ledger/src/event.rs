@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::af::{self, KnownTo, fields};
 use crate::dialect::Dialect;
 use crate::replay::Replay;
-use tenure_host::files::go_json::{Json, Kind};
+use tenure_host::files::go_json::{Json, JsonKind};
 use tenure_host::files::go_time;
 use tenure_host::files::protocol::digest;
 
@@ -81,7 +81,7 @@ impl NewEvent {
     pub fn parse(text: &str) -> Result<Self, BadEvent> {
         let json =
             Json::parse(text.as_bytes()).map_err(|error| BadEvent::NotJson(error.to_string()))?;
-        if json.kind() != Kind::Object {
+        if json.kind() != JsonKind::Object {
             return Err(BadEvent::NotObject);
         }
         let (mut kind, mut time, mut keys) = (None, None, Vec::new());
@@ -214,7 +214,7 @@ impl RecordedEvent {
         let json =
             Json::parse(&self.bytes).map_err(|error| format!("it is not valid JSON ({error})"))?;
         match json.kind() {
-            Kind::Object => Ok(json),
+            JsonKind::Object => Ok(json),
             _ => Err("it is not a JSON object".into()),
         }
     }

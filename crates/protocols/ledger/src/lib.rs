@@ -225,7 +225,7 @@ impl Ledger {
             root: root.to_owned(),
             dialect,
             writers: WriterLock::new(sidecar.path(), &path),
-            lock: LedgerLock::new(&path, &sidecar)?,
+            lock: LedgerLock::new(&path, &sidecar),
             numbers: Numbers::new(&path, sidecar.path(), dialect),
             sidecar,
             folder,
@@ -299,12 +299,12 @@ impl Ledger {
 
     /// Appends an event.
     pub fn append(&self, event: &NewEvent) -> Result<Appended, StoreError> {
-        self.write(None, std::slice::from_ref(event))
+        self.append_all(None, std::slice::from_ref(event))
     }
 
     /// Appends an event if the newest one has this number (0: if there is none).
     pub fn append_if(&self, expected: u64, event: &NewEvent) -> Result<Appended, StoreError> {
-        self.write(Some(expected), std::slice::from_ref(event))
+        self.append_all(Some(expected), std::slice::from_ref(event))
     }
 
     /// Appends several events with consecutive numbers, all of them or none.
@@ -313,11 +313,10 @@ impl Ledger {
         expected: Option<u64>,
         events: &[NewEvent],
     ) -> Result<Appended, StoreError> {
-        self.write(expected, events)
-    }
-
-    fn write(&self, expected: Option<u64>, events: &[NewEvent]) -> Result<Appended, StoreError> {
-        self.check_events(events)?;
+        for event in events {
+            let checked = event.check(self.dialect);
+            checked.map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
+        }
         let is_af = self.dialect == Dialect::Af;
         let checked_after = is_af.then(|| self.admit(expected, events, None));
         let checked_after = checked_after.transpose()?;

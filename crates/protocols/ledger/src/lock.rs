@@ -24,29 +24,26 @@
 //! a file for every append would cost more than the rest of the append. After a power cut the file
 //! may be empty, and is still known by its inode.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use tenure_core::{
-    Binding, Clock, Holder, HolderId, Key, Lease, Liveness, Mode, Moment, Process, StoreError,
-    Token,
-};
-use tenure_host::{LivenessFolder, identity, liveness};
+use tenure_core::{Binding, Clock, Doubt, Liveness, Moment, Process, StoreError};
+use tenure_host::{identity, liveness, lock};
 
 use crate::blocking_lock::{BlockingLock, LockContent};
-use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::atomic::{self, PutResult};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::go_time;
 use tenure_host::files::lock_watch::{Listen, LockWatch};
-use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
+use tenure_host::files::protocol::{Fingerprint, LockAtPath, digest};
 use tenure_host::files::sidecar::Sidecar;
 use tenure_host::files::takeover::{self, Taken};
 use tenure_host::interrupt::is_interrupted;
@@ -103,12 +100,52 @@ impl LockRecord {
     }
 }
 
+/// What is at a path where a lock may be.
+struct SeenLock {
+    at: Metadata,
+    /// Its content; nothing if it can't be read.
+    bytes: Vec<u8>,
+    record: Option<LockRecord>,
+}
+
+impl SeenLock {
+    fn at(path: &Path) -> Option<Self> {
+        let at = path.symlink_metadata().ok()?;
+        let bytes = if at.is_file() {
+            beneath::read_linked(path, MAX_RECORD).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        Some(Self {
+            record: serde_json::from_slice(&bytes).ok(),
+            at,
+            bytes,
+        })
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint {
+            file: (self.at.dev(), self.at.ino()),
+            digest: digest(&self.bytes),
+        }
+    }
+
+    /// What is known of its holder's process.
+    fn liveness(&self, sidecar: &Sidecar) -> Liveness {
+        match self.record.as_ref().and_then(LockRecord::process) {
+            Some(process) => {
+                liveness::probe(&sidecar.liveness_folder(), &Binding::Process { process })
+            }
+            None => Liveness::Unverifiable(Doubt::Unreadable),
+        }
+    }
+}
+
 /// The lock of one ledger.
 #[derive(Debug)]
 pub(super) struct LedgerLock {
     path: PathBuf,
     sidecar: Sidecar,
-    key: Key,
     /// Reports when the lock is removed; `None` if the folder can't be watched. Made once: closing one
     /// takes the kernel ten milliseconds.
     watch: OnceLock<Option<LockWatch>>,
@@ -159,21 +196,13 @@ pub enum BreakOutcome {
 }
 
 impl LedgerLock {
-    pub(super) fn new(ledger: &Path, sidecar: &Sidecar) -> Result<Self, StoreError> {
-        let key = Key::parse("ledger").map_err(|error| {
-            StoreError::new(
-                tenure_core::ErrorKind::Io,
-                "the ledger lock has no valid key",
-            )
-            .because(error)
-        })?;
-        Ok(Self {
+    pub(super) fn new(ledger: &Path, sidecar: &Sidecar) -> Self {
+        Self {
             path: ledger.join(FILE),
             sidecar: sidecar.clone(),
-            key,
             watch: OnceLock::new(),
             blocked_by: Mutex::new(None),
-        })
+        }
     }
 
     /// This user's lock file. Other users can't read or write it.
@@ -193,7 +222,7 @@ impl LedgerLock {
         loop {
             let now = clock.now();
             if let Some(inode) = self.try_take(&now, agent)? {
-                *self.blocked_by() = None;
+                *lock(&self.blocked_by) = None;
                 return Ok(LockAttempt::Taken(LedgerLockGuard { lock: self, inode }));
             }
             let Some(blocking) = self.blocking(&now) else {
@@ -213,14 +242,14 @@ impl LedgerLock {
             Some(blocking) => {
                 self.patience_with(&blocking);
             }
-            None => *self.blocked_by() = None,
+            None => *lock(&self.blocked_by) = None,
         }
     }
 
     /// When to give up on this lock. A new one means that other programs make progress.
     fn patience_with(&self, blocking: &BlockingLock) -> TimeLimit {
         let id = (blocking.fingerprint.clone(), blocking.since);
-        let mut blocked_by = self.blocked_by();
+        let mut blocked_by = lock(&self.blocked_by);
         match &*blocked_by {
             Some((known, until)) if *known == id => *until,
             _ => {
@@ -229,12 +258,6 @@ impl LedgerLock {
                 until
             }
         }
-    }
-
-    fn blocked_by(&self) -> MutexGuard<'_, Option<(BlockingLockId, TimeLimit)>> {
-        self.blocked_by
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tries once; the inode of the lock if it was taken.
@@ -258,8 +281,8 @@ impl LedgerLock {
         }
         overwrite(&file, &record).map_err(|error| explain("written", &own, error))?;
         match atomic::put(&own, at).map_err(fault)? {
-            Put::Done => return Ok(Some(own_inode)),
-            Put::Occupied => {}
+            PutResult::Done => return Ok(Some(own_inode)),
+            PutResult::Occupied => {}
         }
         let Some(judged) = self.proven_dead() else {
             return Ok(None);
@@ -269,7 +292,8 @@ impl LedgerLock {
         match takeover::swap(self, &own, &judged).map_err(fault)? {
             Taken::Done => {
                 atomic::unlink(&own).map_err(fault)?;
-                let (Put::Done | Put::Occupied) = atomic::put(at, &own).map_err(fault)?;
+                let (PutResult::Done | PutResult::Occupied) =
+                    atomic::put(at, &own).map_err(fault)?;
                 Ok(Some(own_inode))
             }
             Taken::Different | Taken::Missing => Ok(None),
@@ -279,27 +303,24 @@ impl LedgerLock {
     /// The fingerprint of the lock if its holder is proven dead: its process has exited, or it is a
     /// tenure process that no longer has the writer lock, which the caller has.
     fn proven_dead(&self) -> Option<Fingerprint> {
-        let found = self.read(&self.path)?;
-        let ours = self.is_from_tenure(found.fingerprint.file);
-        let HolderProof::Protocol(judged) = &found.proof else {
-            return None;
-        };
-        (ours || matches!(judged, Liveness::Gone(_))).then_some(found.fingerprint)
+        let seen = SeenLock::at(&self.path)?;
+        let found = seen.fingerprint();
+        let is_dead = self.is_from_tenure(found.file)
+            || matches!(seen.liveness(&self.sidecar), Liveness::Gone(_));
+        is_dead.then_some(found)
     }
 
     /// Whether a lock is there that a killed tenure may have left: its process is not alive, and either
     /// has exited or can't be judged, as after a power cut or in another container. Only a process that has
     /// the writer lock can tell for sure.
     pub(super) fn may_be_dead(&self) -> bool {
-        let Some(found) = self.read(&self.path) else {
+        let Some(seen) = SeenLock::at(&self.path) else {
             return false;
         };
-        match found.proof {
-            HolderProof::Protocol(Liveness::Gone(_)) => true,
-            HolderProof::Protocol(Liveness::Unverifiable(_)) => {
-                self.is_from_tenure(found.fingerprint.file)
-            }
-            _ => false,
+        match seen.liveness(&self.sidecar) {
+            Liveness::Gone(_) => true,
+            Liveness::Unverifiable(_) => self.is_from_tenure(seen.fingerprint().file),
+            Liveness::Running | Liveness::Orphaned => false,
         }
     }
 
@@ -316,36 +337,29 @@ impl LedgerLock {
 
     /// Describes the lock; `None` if there is none.
     pub(super) fn blocking(&self, now: &Moment) -> Option<BlockingLock> {
-        let at = self.path.symlink_metadata().ok()?;
-        let found = self.read(&self.path)?;
-        let bytes = if at.is_file() {
-            read_record(&self.path)
-        } else {
-            Vec::new()
-        };
-        let record = serde_json::from_slice::<LockRecord>(&bytes).ok();
-        let content = match &record {
+        let seen = SeenLock::at(&self.path)?;
+        let (at, record) = (&seen.at, seen.record.as_ref());
+        let content = match record {
             _ if at.is_dir() => LockContent::Folder,
             _ if !at.is_file() => LockContent::OtherType,
-            _ if bytes.is_empty() => LockContent::Empty,
+            _ if seen.bytes.is_empty() => LockContent::Empty,
             None => LockContent::Malformed,
             Some(_) => LockContent::Record,
         };
-        let written = record
-            .as_ref()
-            .and_then(|record| go_time::parse(record.acquired_at.as_deref()?.as_bytes()));
+        let written =
+            record.and_then(|record| go_time::parse(record.acquired_at.as_deref()?.as_bytes()));
         let nanos = i32::try_from(at.mtime_nsec()).unwrap_or(0);
         let changed = Timestamp::new(at.mtime(), nanos).unwrap_or(Timestamp::UNIX_EPOCH);
         let since = written.unwrap_or(changed);
         Some(BlockingLock {
             path: self.path.clone(),
             content,
-            agent: record.as_ref().map(|record| record.agent_id.clone()),
-            process: record.as_ref().and_then(LockRecord::process),
+            agent: record.map(|record| record.agent_id.clone()),
+            process: record.and_then(LockRecord::process),
             since,
             age: Duration::try_from(now.wall.duration_since(since)).unwrap_or_default(),
-            dead: matches!(&found.proof, HolderProof::Protocol(Liveness::Gone(_))),
-            fingerprint: found.fingerprint,
+            dead: matches!(seen.liveness(&self.sidecar), Liveness::Gone(_)),
+            fingerprint: seen.fingerprint(),
         })
     }
 
@@ -423,74 +437,17 @@ impl LedgerLock {
 }
 
 /// Taking over and removing are the same as for every other lock.
-impl LockProtocol for LedgerLock {
-    fn key(&self) -> &Key {
-        &self.key
-    }
-
+impl LockAtPath for LedgerLock {
     fn path(&self) -> &Path {
         &self.path
     }
 
-    fn read(&self, path: &Path) -> Option<FoundLock> {
-        let at = path.symlink_metadata().ok()?;
-        let bytes = if at.is_file() {
-            read_record(path)
-        } else {
-            Vec::new()
-        };
-        let record = serde_json::from_slice::<LockRecord>(&bytes).ok();
-        let process = record.as_ref().and_then(LockRecord::process);
-        let judged = match &process {
-            Some(process) => {
-                let binding = Binding::Process {
-                    process: process.clone(),
-                };
-                liveness::probe(&LivenessFolder::new(self.sidecar.path()), &binding)
-            }
-            None => Liveness::Unverifiable(tenure_core::Doubt::Unreadable),
-        };
-        let agent = record.as_ref().map(|record| record.agent_id.clone());
-        let holder = Holder {
-            id: agent
-                .and_then(|agent| HolderId::parse(agent).ok())
-                .unwrap_or_else(HolderId::unreadable),
-            host: process.map_or_else(|| Holder::UNKNOWN_HOST.to_owned(), |process| process.host),
-            command: None,
-            binding: Binding::Detached,
-        };
-        Some(FoundLock {
-            fingerprint: Fingerprint {
-                file: (at.dev(), at.ino()),
-                digest: digest(&bytes),
-            },
-            lease: Lease {
-                mode: Mode::Exclusive,
-                slot: None,
-                key: self.key.clone(),
-                holder,
-                token: Token::NONE,
-                acquired_at: Timestamp::UNIX_EPOCH,
-                expires: None,
-                heartbeat_at: Timestamp::UNIX_EPOCH,
-                ttl: Duration::ZERO,
-            },
-            proof: HolderProof::Protocol(judged),
-            flaw: None,
-        })
+    fn fingerprint(&self, path: &Path) -> Option<Fingerprint> {
+        Some(SeenLock::at(path)?.fingerprint())
     }
 
-    /// Not used: the lock is written in place.
-    fn prepare(&self, _lease: &Lease, _path: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn put(&self, from: &Path) -> io::Result<Put> {
+    fn put(&self, from: &Path) -> io::Result<PutResult> {
         atomic::put(from, &self.path)
-    }
-
-    fn may_discard(&self, _path: &Path) -> bool {
-        true
     }
 
     fn discard(&self, path: &Path) -> io::Result<()> {
@@ -528,11 +485,6 @@ fn open_own(path: &Path) -> io::Result<File> {
     let file = beneath::open(path, how, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     beneath::must_be_file(path, &file.metadata()?)?;
     Ok(file)
-}
-
-/// The content of a lock file; nothing if it can't be read.
-fn read_record(path: &Path) -> Vec<u8> {
-    beneath::read_linked(path, MAX_RECORD).unwrap_or_default()
 }
 
 fn overwrite(file: &File, bytes: &[u8]) -> io::Result<()> {

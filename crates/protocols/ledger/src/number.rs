@@ -17,8 +17,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use tenure_core::StoreError;
 
@@ -26,6 +26,7 @@ use crate::dialect::{Dialect, EntryName};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, open_or_create};
+use tenure_host::lock;
 
 /// How far to walk: listing is cheaper beyond this.
 const WALK: u64 = 4096;
@@ -139,7 +140,7 @@ impl Numbers {
     }
 
     fn write_hint(&self, seq: u64) -> io::Result<()> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.file);
         if file.is_none() {
             *file = Some(open_or_create(&self.hint, OFlags::WRONLY)?);
         }
@@ -153,7 +154,7 @@ impl Numbers {
     pub(super) fn forget(&self) {
         self.seen.store(0, Ordering::Relaxed);
         let _ = tenure_host::files::atomic::unlink(&self.hint);
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.file) = None;
     }
 }
 

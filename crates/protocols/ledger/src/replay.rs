@@ -132,14 +132,14 @@ pub(super) enum ChangeKind {
 
 /// What tenure adds to an event in the lock form.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct TenureFields {
+pub(super) struct TenureEventFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) grant: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) evidence: Option<Evidence>,
 }
 
-impl TenureFields {
+impl TenureEventFields {
     /// A later version may write fields that this one can't read. The rest of the event still counts.
     fn of(event: Json<'_>) -> Self {
         let fields = event.field(&["tenure"]);
@@ -149,7 +149,7 @@ impl TenureFields {
 }
 
 /// Which claims an event ends.
-struct End<'a> {
+struct ClaimEnd<'a> {
     form: ClaimForm,
     /// Only this owner's.
     owner: Option<&'a str>,
@@ -224,9 +224,9 @@ impl Replay {
             "lock_acquired" => self.lock_acquired(dialect, event, json, &mut changes)?,
             "lock_released" | "lock_reaped" => {
                 self.has_lock_events |= dialect == Dialect::Af && kind == "lock_released";
-                let fields = TenureFields::of(json);
+                let fields = TenureEventFields::of(json);
                 let owner = json.field(&["owner"]).and_then(Json::text);
-                let end = End {
+                let end = ClaimEnd {
                     form: ClaimForm::Lock,
                     owner: owner.as_deref(),
                     token: fields.grant,
@@ -290,7 +290,7 @@ impl Replay {
         let owner = json.field(&["owner"]).and_then(Json::text);
         let owner = owner.ok_or("it has no owner")?;
         self.has_lock_events |= dialect == Dialect::Af;
-        let rule = match TenureFields::of(json).grant {
+        let rule = match TenureEventFields::of(json).grant {
             Some(grant) => RenewalRule::OfGrant(grant),
             None => RenewalRule::UnlessExpired,
         };
@@ -403,7 +403,7 @@ impl Replay {
 
     fn end_nodes(&mut self, ids: &[String], token: Option<u64>, changes: &mut Vec<ClaimChange>) {
         for node in ids.iter().filter_map(|id| node(id)) {
-            let end = End {
+            let end = ClaimEnd {
                 form: ClaimForm::Nodes,
                 owner: None,
                 token,
@@ -413,7 +413,7 @@ impl Replay {
         }
     }
 
-    fn end(&mut self, node: NodeId, end: End<'_>, changes: &mut Vec<ClaimChange>) {
+    fn end(&mut self, node: NodeId, end: ClaimEnd<'_>, changes: &mut Vec<ClaimChange>) {
         let Some(claim) = self.claims.get(&node).cloned() else {
             return;
         };

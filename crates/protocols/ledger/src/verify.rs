@@ -110,7 +110,7 @@ impl Verified {
 
 /// What is in the folder.
 #[derive(Debug, Default)]
-struct Names {
+struct FolderNames {
     /// The numbers of events, in order.
     events: Listed,
     /// Files that may be taken for events.
@@ -156,17 +156,11 @@ impl Fold {
     }
 
     fn report(self, code: &'static str, verified: &mut Verified) {
-        let Self {
-            first,
-            what,
-            last,
-            more,
-        } = self;
-        let what = match more {
-            0 => what,
-            more => format!("{what}; and {more} more up to event {last}"),
+        let what = match self.more {
+            0 => self.what,
+            more => format!("{}; and {more} more up to event {}", self.what, self.last),
         };
-        verified.report(Severity::Warning, code, Some(first), what);
+        verified.report(Severity::Warning, code, Some(self.first), what);
     }
 }
 
@@ -239,41 +233,41 @@ impl Ledger {
     }
 
     /// Lists the folder, and reports what does not belong there.
-    fn list_names(&self, verified: &mut Verified) -> Result<Names, StoreError> {
+    fn list_names(&self, verified: &mut Verified) -> Result<FolderNames, StoreError> {
         let fault = |error| explain("read", &self.path, error);
-        let mut names = Names::default();
+        let mut names = FolderNames::default();
         for entry in std::fs::read_dir(&self.path).map_err(fault)? {
             let entry = entry.map_err(fault)?;
             let shown = entry.file_name().to_string_lossy().into_owned();
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            match self.dialect.entry(&shown) {
-                EntryName::Event(seq) => names.events.0.push(seq),
-                EntryName::Lock | EntryName::Sidecar => {}
+            let (severity, code, what) = match self.dialect.entry(&shown) {
+                EntryName::Event(seq) => {
+                    names.events.0.push(seq);
+                    continue;
+                }
+                EntryName::Lock | EntryName::Sidecar => continue,
                 EntryName::Misnamed(Some(seq)) if !is_folder => {
                     names.misnamed.entry(seq).or_default().push(shown);
+                    continue;
                 }
-                EntryName::Misnamed(None) if !is_folder => verified.report(
-                    Severity::Warning,
-                    "misnamed",
-                    None,
-                    format!(
-                        "{shown} is not named as an event of this ledger (dialect {})",
-                        self.dialect
-                    ),
-                ),
-                EntryName::Temporary => verified.report(
-                    Severity::Note,
-                    "temporary",
-                    None,
-                    format!("{shown} is an event that is being written, or was left by a crash; it is ignored"),
-                ),
-                EntryName::Misnamed(_) | EntryName::Other => verified.report(
+                EntryName::Misnamed(None) if !is_folder => {
+                    let dialect = self.dialect;
+                    let what =
+                        format!("is not named as an event of this ledger (dialect {dialect})");
+                    (Severity::Warning, "misnamed", what)
+                }
+                EntryName::Temporary => {
+                    let what =
+                        "is an event that is being written, or was left by a crash; it is ignored";
+                    (Severity::Note, "temporary", what.to_owned())
+                }
+                EntryName::Misnamed(_) | EntryName::Other => (
                     Severity::Note,
                     "other_file",
-                    None,
-                    format!("{shown} is not part of the ledger"),
+                    "is not part of the ledger".to_owned(),
                 ),
-            }
+            };
+            verified.report(severity, code, None, format!("{shown} {what}"));
         }
         names.events.0.sort_unstable();
         Ok(names)
@@ -282,7 +276,7 @@ impl Ledger {
     /// Reports the names that other programs may take for events.
     fn verify_names(
         &self,
-        names: &Names,
+        names: &FolderNames,
         sequence: Option<&RangeInclusive<u64>>,
         verified: &mut Verified,
     ) {

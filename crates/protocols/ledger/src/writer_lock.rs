@@ -45,15 +45,16 @@ use rustix::io::Errno;
 use tenure_core::{Clock, ErrorKind, Moment, StoreError};
 
 use tenure_host::files::fault::explain;
+use tenure_host::files::look::if_there;
 use tenure_host::files::permissions::{OFlags, create_folder, create_pipe, open_or_create};
 use tenure_host::files::step_lock::{PATIENCE, StepLock};
 use tenure_host::files::{atomic, beneath};
 use tenure_host::interrupt::is_interrupted;
-use tenure_host::time_limit::TimeLimit;
+use tenure_host::time_limit::{Polled, TimeLimit};
 
-/// The first and the longest pause between two attempts to lock. Only the first waiter in the queue
-/// ever pauses, and only for a writer that did not queue.
-const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+/// The longest pause between two attempts to lock. Only the first waiter in the queue ever pauses, and only for a
+/// writer that did not queue.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// How often a waiter in the queue looks whether it should give up.
 const LOOK_UP: Duration = Duration::from_millis(50);
@@ -235,47 +236,48 @@ impl WriterLock {
     fn lock_folder(&self, limit: TimeLimit) -> Result<Option<File>, StoreError> {
         let folder = beneath::open_folder(&self.folder);
         let folder = folder.map_err(|error| explain("read", &self.folder, error))?;
-        let limit = self.patience(limit);
-        let (mut pause, longest) = PAUSES;
-        loop {
-            match folder.try_lock() {
-                Ok(()) => return Ok(Some(folder)),
-                Err(TryLockError::WouldBlock) if limit.has_passed() => return Err(self.stuck()),
-                Err(TryLockError::WouldBlock) => {}
-                // Some network file systems can't lock a folder.
-                Err(TryLockError::Error(_)) => return Ok(None),
-            }
-            self.go_on_waiting(pause == longest)?;
-            std::thread::sleep(pause);
-            pause = (pause * 3 / 2).min(longest);
+        let attempt = || match folder.try_lock() {
+            Ok(()) => Ok(Some(true)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            // Some network file systems can't lock a folder.
+            Err(TryLockError::Error(_)) => Ok(Some(false)),
+        };
+        match self.poll(self.patience(limit), attempt)? {
+            Some(is_locked) => Ok(is_locked.then_some(folder)),
+            None => Err(self.stuck()),
         }
     }
 
     /// Tries to lock until the limit has passed, at least once.
     fn lock_before(&self, limit: TimeLimit) -> Result<Option<File>, StoreError> {
-        let (mut pause, longest) = PAUSES;
         let mut file = self.open()?;
-        loop {
+        let attempt = || loop {
             match file.try_lock() {
-                Ok(()) if is_at(&file, &self.path) => return Ok(Some(file)),
+                Ok(()) if is_at(&file, &self.path) => return Ok(Some(())),
                 // The file was removed: new writers would lock another one.
                 Ok(()) => {
                     unlock(&file);
                     file = self.open()?;
-                    continue;
                 }
-                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => {
                     return Err(explain("locked", &self.path, error));
                 }
             }
-            let left = limit.remaining();
-            if left.is_zero() {
-                return Ok(None);
-            }
-            self.go_on_waiting(pause == longest)?;
-            std::thread::sleep(pause.min(left));
-            pause = (pause * 3 / 2).min(longest);
+        };
+        Ok(self.poll(limit, attempt)?.map(|()| file))
+    }
+
+    /// Tries until the limit has passed, at least once. Fails if the caller no longer waits.
+    fn poll<T>(
+        &self,
+        limit: TimeLimit,
+        attempt: impl FnMut() -> Result<Option<T>, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        match limit.poll(LONGEST_PAUSE, attempt)? {
+            Polled::Done(answer) => Ok(Some(answer)),
+            Polled::TimedOut => Ok(None),
+            Polled::Interrupted => Err(self.held("when a signal came")),
         }
     }
 
@@ -285,11 +287,9 @@ impl WriterLock {
     }
 
     fn queue_is_empty(&self) -> Result<bool, StoreError> {
-        match fs::read_dir(&self.queue) {
-            Ok(mut entries) => Ok(entries.next().is_none()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(explain("read", &self.queue, error)),
-        }
+        let entries = if_there(fs::read_dir(&self.queue));
+        let entries = entries.map_err(|error| explain("read", &self.queue, error))?;
+        Ok(entries.is_none_or(|mut entries| entries.next().is_none()))
     }
 
     /// Sleeps until this writer is the first in the queue.
@@ -312,7 +312,9 @@ impl WriterLock {
                 .map_err(|error| explain("watched", &self.queue, error))?
                 && !patience.has_passed()
             {
-                self.go_on_waiting(true)?;
+                if is_interrupted() {
+                    return Err(self.held("when a signal came"));
+                }
             }
         }
         Ok(())
@@ -326,14 +328,11 @@ impl WriterLock {
     ) -> Result<(QueuePlace, Moment), StoreError> {
         let _desk = StepLock::take(&self.desk, self.patience(limit).remaining())?;
         let make = || {
-            let all = match entries_in(&self.queue) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    create_folder(&self.queue)?;
-                    Vec::new()
-                }
-                all => all?,
-            };
-            let last = all.into_iter().map(|entry| entry.number).max();
+            let all = if_there(entries_in(&self.queue))?;
+            if all.is_none() {
+                create_folder(&self.queue)?;
+            }
+            let last = all.into_iter().flatten().map(|entry| entry.number).max();
             let number = last.unwrap_or(0).saturating_add(1);
             let path = self.queue.join(format!("{number}-{id}"));
             // Both ends: the pipe has a writer for as long as this process keeps it open.
@@ -349,15 +348,6 @@ impl WriterLock {
         };
         let place = make().map_err(|error| explain("written", &self.queue, error))?;
         Ok((place, clock.now()))
-    }
-
-    /// Fails if the caller no longer waits. `long` says whether it has waited for a while: listening for signals
-    /// takes a thread.
-    fn go_on_waiting(&self, long: bool) -> Result<(), StoreError> {
-        if long && is_interrupted() {
-            return Err(self.held("when a signal came"));
-        }
-        Ok(())
     }
 
     fn stuck(&self) -> StoreError {
@@ -425,11 +415,9 @@ impl Drop for QueuePlace {
 }
 
 fn entries(queue: &Path) -> Result<Vec<QueueEntry>, StoreError> {
-    match entries_in(queue) {
-        // The folder was removed, and the queue with it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        found => found.map_err(|error| explain("read", queue, error)),
-    }
+    let found = if_there(entries_in(queue)).map_err(|error| explain("read", queue, error))?;
+    // If the folder was removed, the queue was, too.
+    Ok(found.unwrap_or_default())
 }
 
 fn entries_in(queue: &Path) -> io::Result<Vec<QueueEntry>> {

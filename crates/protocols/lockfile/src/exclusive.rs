@@ -16,7 +16,6 @@ mod record;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
@@ -25,14 +24,16 @@ use tenure_core::{
 };
 use tenure_host::exit_helper::{Duty, ExitHelper};
 use tenure_host::exit_watch::ExitWatch;
-use tenure_host::{LivenessFolder, identity};
+use tenure_host::identity;
 
-use crate::foreign_holder::{self, holder_id, modified};
-use crate::{Durability, FileStore, Options};
-use tenure_host::files::atomic::{self, Put};
+use crate::foreign_holder::{self, holder_id, lease, modified, seen};
+use crate::{FileStore, Options};
+use tenure_host::files::atomic::{self, Durability, PutResult};
 use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
-use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
+use tenure_host::files::protocol::{
+    Fingerprint, FoundLock, HolderProof, LockAtPath, LockProtocol, digest,
+};
 
 pub use api::{Check, check, is_process_alive, should_skip_database};
 pub use record::{ExclusiveLock, LockError, LockFlaw, TenureFields};
@@ -107,13 +108,27 @@ impl Exclusive {
     }
 }
 
+impl LockAtPath for Exclusive {
+    fn path(&self) -> &Path {
+        &self.place
+    }
+
+    fn fingerprint(&self, path: &Path) -> Option<Fingerprint> {
+        Some(self.read(path)?.fingerprint)
+    }
+
+    fn put(&self, from: &Path) -> io::Result<PutResult> {
+        atomic::put(from, &self.place)
+    }
+
+    fn discard(&self, path: &Path) -> io::Result<()> {
+        atomic::unlink(path)
+    }
+}
+
 impl LockProtocol for Exclusive {
     fn key(&self) -> &Key {
         &self.key
-    }
-
-    fn path(&self) -> &Path {
-        &self.place
     }
 
     fn read(&self, path: &Path) -> Option<FoundLock> {
@@ -146,41 +161,28 @@ impl LockProtocol for Exclusive {
         &self,
         prepared: &Path,
         holder: &Holder,
-        live: &LivenessFolder,
-    ) -> Option<ExitHelper> {
-        holder.liveness_lock()?;
-        let start = || -> io::Result<Option<ExitHelper>> {
-            let Some(exit) = ExitWatch::on(live, &holder.binding)? else {
-                return Ok(None);
-            };
-            let folder = |path: &Path| {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                rustix::fs::open(path, flags, Mode::empty()).map(std::fs::File::from)
-            };
-            let sidecar = self.place.with_file_name(SIDECAR);
-            let (content, _, _) = read(prepared)?;
-            let duty = Duty::Remove {
-                folder: &folder(self.place.parent().unwrap_or(&self.place))?,
-                file: FILE,
-                content: &content,
-                sidecar: &folder(&sidecar)?,
-            };
-            ExitHelper::start(&exit, duty).map(Some)
+        exit: &ExitWatch,
+    ) -> io::Result<Option<ExitHelper>> {
+        if holder.liveness_lock().is_none() {
+            return Ok(None);
+        }
+        let folder = |path: &Path| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty()).map(std::fs::File::from)
         };
-        // Without it, the lock of a killed process stays until a tenure or the daemon removes it.
-        start().ok().flatten()
-    }
-
-    fn put(&self, from: &Path) -> io::Result<Put> {
-        atomic::put(from, &self.place)
+        let sidecar = self.place.with_file_name(SIDECAR);
+        let (content, _, _) = read(prepared)?;
+        let duty = Duty::Remove {
+            folder: &folder(self.place.parent().unwrap_or(&self.place))?,
+            file: FILE,
+            content: &content,
+            sidecar: &folder(&sidecar)?,
+        };
+        ExitHelper::start(exit, duty).map(Some)
     }
 
     fn may_discard(&self, path: &Path) -> bool {
         !path.symlink_metadata().is_ok_and(|there| there.is_dir())
-    }
-
-    fn discard(&self, path: &Path) -> io::Result<()> {
-        atomic::unlink(path)
     }
 }
 
@@ -200,28 +202,16 @@ impl Exclusive {
             ),
         };
         let at = lock.started_at.unwrap_or(modified);
+        let token = lock.tenure.as_ref().and_then(|fields| fields.token);
+        let holder = Holder {
+            id: holder_id(&lock.holder),
+            host: lock.hostname.clone(),
+            command: None,
+            binding,
+        };
         FoundLock {
             fingerprint,
-            lease: Lease {
-                mode: tenure_core::Mode::Exclusive,
-                slot: None,
-                key: self.key.clone(),
-                holder: Holder {
-                    id: holder_id(&lock.holder),
-                    host: lock.hostname.clone(),
-                    command: None,
-                    binding,
-                },
-                token: lock
-                    .tenure
-                    .as_ref()
-                    .and_then(|fields| fields.token)
-                    .unwrap_or(Token::NONE),
-                acquired_at: at,
-                expires: None,
-                heartbeat_at: at,
-                ttl: Duration::ZERO,
-            },
+            lease: lease(&self.key, holder, token.unwrap_or(Token::NONE), at),
             proof,
             flaw: None,
         }
@@ -235,24 +225,15 @@ impl Exclusive {
         holder: Option<&str>,
         flaw: String,
     ) -> FoundLock {
+        let holder = Holder {
+            id: holder.map_or_else(HolderId::unreadable, holder_id),
+            host: Holder::UNKNOWN_HOST.into(),
+            command: None,
+            binding: Binding::Detached,
+        };
         FoundLock {
             fingerprint,
-            lease: Lease {
-                mode: tenure_core::Mode::Exclusive,
-                slot: None,
-                key: self.key.clone(),
-                holder: Holder {
-                    id: holder.map_or_else(HolderId::unreadable, holder_id),
-                    host: Holder::UNKNOWN_HOST.into(),
-                    command: None,
-                    binding: Binding::Detached,
-                },
-                token: Token::NONE,
-                acquired_at: modified,
-                expires: None,
-                heartbeat_at: modified,
-                ttl: Duration::ZERO,
-            },
+            lease: lease(&self.key, holder, Token::NONE, modified),
             proof: HolderProof::Protocol(Liveness::Unverifiable(Doubt::Malformed)),
             flaw: Some(flaw),
         }
@@ -260,11 +241,7 @@ impl Exclusive {
 
     /// A lock that exists and can't be read.
     fn unreadable(&self, path: &Path, error: &io::Error) -> Option<FoundLock> {
-        let (file, modified) = match path.symlink_metadata() {
-            Ok(file) => ((file.dev(), file.ino()), modified(&file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
-        };
+        let (file, modified) = seen(path)?;
         let fingerprint = Fingerprint { file, digest: 0 };
         let reason = LockError::Unreadable(error.to_string()).to_string();
         Some(self.flawed(fingerprint, modified, None, reason))

@@ -3,9 +3,17 @@
 //! A holder is dead, as the protocols define it, if no process has its pid (`ESRCH`). A process that
 //! may not be signalled (`EPERM`) is alive.
 
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use rustix::process::{Pid, test_kill_process};
-use tenure_core::{Binding, Doubt, Epoch, Evidence, HolderId, Liveness, Process};
+use tenure_core::{
+    Binding, Doubt, Epoch, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Mode,
+    Process, Token,
+};
 use tenure_host::identity;
 
 /// Whether a process of this machine has this pid.
@@ -47,6 +55,38 @@ pub(crate) fn holder_id(text: &str) -> HolderId {
         visible.pop();
     }
     HolderId::parse(visible.trim()).unwrap_or_else(|_| HolderId::unreadable())
+}
+
+/// A lease of one holder. It has no end: the protocols have no room for one.
+pub(crate) fn lease(key: &Key, holder: Holder, token: Token, acquired_at: Timestamp) -> Lease {
+    Lease {
+        mode: Mode::Exclusive,
+        slot: None,
+        key: key.clone(),
+        holder,
+        token,
+        acquired_at,
+        expires: None,
+        heartbeat_at: acquired_at,
+        ttl: Duration::ZERO,
+    }
+}
+
+/// What ties a lease to the process that tenure recorded.
+pub(crate) fn recorded_binding(process: Process, liveness_lock: Option<LivenessId>) -> Binding {
+    match liveness_lock {
+        Some(lock) => Binding::LivenessLock { lock, process },
+        None => Binding::Process { process },
+    }
+}
+
+/// Device and inode of a lock that exists but can't be read, and when it was last modified; `None` if there is nothing.
+pub(crate) fn seen(path: &Path) -> Option<((u64, u64), Timestamp)> {
+    match path.symlink_metadata() {
+        Ok(known) => Some(((known.dev(), known.ino()), modified(&known))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(((0, 0), Timestamp::UNIX_EPOCH)),
+    }
 }
 
 /// When a file or folder was last modified.

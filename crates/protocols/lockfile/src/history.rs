@@ -13,11 +13,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tenure_core::{Event, EventKind, Evidence, HistoryQuery, HolderId, Key, StoreError, Token};
 
-use crate::state::State;
+use crate::state::SidecarState;
 use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
+use tenure_host::files::look::if_there;
 use tenure_host::files::sidecar::{cut_torn_line, open_history};
 
 /// The largest history that is read, in bytes: far more than the retention leaves.
@@ -35,7 +36,7 @@ pub(crate) struct Retention {
 
 /// One line of the history.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct EventRecord {
+pub(crate) struct HistoryLine {
     #[serde(default)]
     pub(crate) id: u64,
     pub(crate) at: Timestamp,
@@ -51,7 +52,7 @@ pub(crate) struct EventRecord {
     pub(crate) waited: Option<Duration>,
 }
 
-impl EventRecord {
+impl HistoryLine {
     pub(crate) fn new(
         at: Timestamp,
         key: &Key,
@@ -91,7 +92,7 @@ impl EventRecord {
 
 /// Whether the events may have been written before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(crate) enum AppendAttempt {
     First,
     /// A step that was killed may have written some of them.
     Repeated,
@@ -100,9 +101,9 @@ pub(crate) enum Attempt {
 /// Appends events and counts them in `state`.
 pub(crate) fn append(
     sidecar: &Sidecar,
-    state: &mut State,
-    lines: Vec<EventRecord>,
-    attempt: Attempt,
+    state: &mut SidecarState,
+    lines: Vec<HistoryLine>,
+    attempt: AppendAttempt,
     retention: Retention,
 ) -> Result<(), StoreError> {
     let path = sidecar.history();
@@ -112,7 +113,7 @@ pub(crate) fn append(
         if file.metadata()?.len() != state.history_bytes {
             written = repair(&mut file)?.max(written);
         }
-        if attempt == Attempt::First {
+        if attempt == AppendAttempt::First {
             state.last_event = written;
         }
         let before = state.last_event / PRUNE_EVERY;
@@ -145,20 +146,17 @@ fn repair(file: &mut File) -> io::Result<u64> {
     let last = lines
         .split(|byte| *byte == b'\n')
         .rev()
-        .find_map(|line| serde_json::from_slice::<EventRecord>(line).ok());
+        .find_map(|line| serde_json::from_slice::<HistoryLine>(line).ok());
     Ok(last.map_or(0, |line| line.id))
 }
 
-fn lines(path: &Path) -> io::Result<Vec<EventRecord>> {
-    match beneath::read(path, LARGEST) {
-        Ok(bytes) => Ok(bytes
-            .split(|byte| *byte == b'\n')
-            // Other lines are notes, torn, or another program's.
-            .filter_map(|line| serde_json::from_slice(line).ok())
-            .collect()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+fn lines(path: &Path) -> io::Result<Vec<HistoryLine>> {
+    let bytes = if_there(beneath::read(path, LARGEST))?.unwrap_or_default();
+    let lines = bytes.split(|byte| *byte == b'\n');
+    // Other lines are notes, torn, or another program's.
+    Ok(lines
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect())
 }
 
 /// Drops events beyond the retention, but never the newest, and returns the new length of the file.
@@ -196,7 +194,7 @@ fn prune(sidecar: &Sidecar, path: &Path, now: Timestamp, retention: Retention) -
 pub(crate) fn query(sidecar: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
     let path = sidecar.history();
     let lines = lines(&path).map_err(|error| explain("read", &path, error))?;
-    Ok(query.select(lines.into_iter().map(EventRecord::event)))
+    Ok(query.select(lines.into_iter().map(HistoryLine::event)))
 }
 
 /// The newest token and event id in the history, for a lost state.
@@ -212,12 +210,12 @@ pub(crate) fn newest(sidecar: &Sidecar) -> (Token, u64) {
 mod tests {
     use super::*;
 
-    fn line(token: u64) -> EventRecord {
+    fn line(token: u64) -> HistoryLine {
         let (key, holder) = (
             Key::parse("database").unwrap(),
             HolderId::parse("a").unwrap(),
         );
-        EventRecord::new(
+        HistoryLine::new(
             Timestamp::UNIX_EPOCH,
             &key,
             EventKind::Granted,
@@ -243,12 +241,12 @@ mod tests {
     fn an_event_written_before_a_crash_is_not_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let sidecar = Sidecar::new(dir.path());
-        let mut state = State::default();
+        let mut state = SidecarState::default();
         append(
             &sidecar,
             &mut state,
             vec![line(1)],
-            Attempt::First,
+            AppendAttempt::First,
             RETENTION,
         )
         .unwrap();
@@ -257,12 +255,19 @@ mod tests {
             &sidecar,
             &mut lost,
             vec![line(2), line(3)],
-            Attempt::First,
+            AppendAttempt::First,
             RETENTION,
         )
         .unwrap();
         let again = vec![line(2), line(3)];
-        append(&sidecar, &mut state, again, Attempt::Repeated, RETENTION).unwrap();
+        append(
+            &sidecar,
+            &mut state,
+            again,
+            AppendAttempt::Repeated,
+            RETENTION,
+        )
+        .unwrap();
         assert_eq!(ids_and_tokens(&sidecar), [(1, 1), (2, 2), (3, 3)]);
         assert_eq!(
             (state.last_event, state.history_bytes),
@@ -274,12 +279,12 @@ mod tests {
     fn a_torn_line_is_cut_off_and_a_note_is_not_an_event() {
         let dir = tempfile::tempdir().unwrap();
         let sidecar = Sidecar::new(dir.path());
-        let mut state = State::default();
+        let mut state = SidecarState::default();
         append(
             &sidecar,
             &mut state,
             vec![line(1)],
-            Attempt::First,
+            AppendAttempt::First,
             RETENTION,
         )
         .unwrap();
@@ -290,7 +295,7 @@ mod tests {
             &sidecar,
             &mut state,
             vec![line(2)],
-            Attempt::First,
+            AppendAttempt::First,
             RETENTION,
         )
         .unwrap();
@@ -302,13 +307,13 @@ mod tests {
     fn the_oldest_events_are_pruned() {
         let dir = tempfile::tempdir().unwrap();
         let sidecar = Sidecar::new(dir.path());
-        let mut state = State::default();
+        let mut state = SidecarState::default();
         for token in 1..=PRUNE_EVERY {
             append(
                 &sidecar,
                 &mut state,
                 vec![line(token)],
-                Attempt::First,
+                AppendAttempt::First,
                 RETENTION,
             )
             .unwrap();
@@ -320,7 +325,7 @@ mod tests {
             &sidecar,
             &mut state,
             vec![line(9999)],
-            Attempt::First,
+            AppendAttempt::First,
             RETENTION,
         )
         .unwrap();

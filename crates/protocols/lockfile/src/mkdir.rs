@@ -39,8 +39,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, openat, unlinkat};
@@ -50,19 +49,19 @@ use tenure_core::{
 use tenure_host::exit_helper::{Duty, ExitHelper};
 use tenure_host::exit_watch::ExitWatch;
 use tenure_host::files::permissions::{folder_mode, hand_over};
-use tenure_host::{LivenessFolder, identity};
+use tenure_host::{identity, lock};
 
 use self::folder::{
-    CMD, Contents, Entry, ForeignFiles, LockFolder, NAMES, PID, TENURE, TS, TenureFile,
+    CMD, FolderContents, ForeignFiles, LockEntry, LockFolder, NAMES, PID, TENURE, TS, TenureFile,
 };
-use crate::foreign_holder::{self, holder_id, modified};
-use crate::{Durability, FileStore, Options};
+use crate::foreign_holder::{self, holder_id, lease, seen};
+use crate::{FileStore, Options};
 use tenure_host::files::Sidecar;
-use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::atomic::{self, Durability, PutResult};
 use tenure_host::files::beneath::{self, Place};
 use tenure_host::files::lock_watch::Listen;
 use tenure_host::files::protocol::{
-    Fingerprint, FoundLock, HolderProof, LockProtocol, Removal, digest,
+    Fingerprint, FoundLock, HolderProof, LockAtPath, LockProtocol, Removal, digest,
 };
 
 /// The only key.
@@ -160,91 +159,17 @@ fn canonical(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-impl LockProtocol for Mkdir {
-    fn key(&self) -> &Key {
-        &self.key
-    }
-
+impl LockAtPath for Mkdir {
     fn path(&self) -> &Path {
         &self.path
     }
 
-    fn read(&self, path: &Path) -> Option<FoundLock> {
-        match folder::read(path) {
-            Ok(None) => None,
-            Ok(Some(Entry::Folder(folder))) => Some(self.found(path, folder)),
-            Ok(Some(Entry::NotAFolder { file, modified })) => {
-                let fingerprint = Fingerprint { file, digest: 0 };
-                Some(self.unnamed(fingerprint, modified, Doubt::Malformed))
-            }
-            Err(error) => self.unreadable(path, &error),
-        }
+    fn fingerprint(&self, path: &Path) -> Option<Fingerprint> {
+        Some(self.read(path)?.fingerprint)
     }
 
-    fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
-        let file = TenureFile::of(lease).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "a lock folder names a process")
-        })?;
-        self.discard(path)?;
-        // No other user may look into it while it is incomplete.
-        let place = Place::of(path)?;
-        mkdirat(&place.folder, place.name, Mode::RWXU)?;
-        let folder = folder::open(path)?;
-        let json = serde_json::to_string(&file).map_err(io::Error::other)?;
-        for (name, text) in [
-            (PID, file.pid().to_string()),
-            (TS, file.acquired_at().as_second().to_string()),
-            (CMD, file.cmd()),
-            (TENURE, json),
-        ] {
-            let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let mut file = File::from(openat(&folder, name, how, Mode::from_bits_retain(0o444))?);
-            file.set_permissions(Permissions::from_mode(0o444))?;
-            file.write_all(format!("{text}\n").as_bytes())?;
-            // The last file repeats what the others contain.
-            if name == TENURE && self.durability == Durability::PowerCut {
-                file.sync_all()?;
-            }
-        }
-        hand_over(&folder, path, PROTECTED)
-    }
-
-    fn clear_up_after_exit(
-        &self,
-        prepared: &Path,
-        holder: &Holder,
-        live: &LivenessFolder,
-    ) -> Option<ExitHelper> {
-        let start = || -> io::Result<Option<ExitHelper>> {
-            let Some(exit) = ExitWatch::on(live, &holder.binding)? else {
-                return Ok(None);
-            };
-            let folder = folder::open(prepared)?;
-            let mode = folder_mode(&self.path)?;
-            let duty = Duty::MakeWritable {
-                folder: &folder,
-                file: TENURE,
-                mode,
-            };
-            ExitHelper::start(&exit, duty).map(Some)
-        };
-        // Without it, a shell has to wait until a tenure or the daemon removes the lock of a killed process.
-        start().ok().flatten()
-    }
-
-    fn put(&self, from: &Path) -> io::Result<Put> {
+    fn put(&self, from: &Path) -> io::Result<PutResult> {
         atomic::move_in(from, &self.path)
-    }
-
-    fn may_discard(&self, path: &Path) -> bool {
-        match folder::read(path) {
-            Ok(Some(Entry::Folder(folder))) => {
-                matches!(folder.contents, Contents::Tenure(..))
-                    || folder::unexpected_entry(&folder.open).is_ok_and(|name| name.is_none())
-            }
-            Ok(Some(Entry::NotAFolder { .. })) => false,
-            Ok(None) | Err(_) => true,
-        }
     }
 
     fn discard(&self, path: &Path) -> io::Result<()> {
@@ -265,6 +190,77 @@ impl LockProtocol for Mkdir {
             delete(&bin);
         }
         Ok(())
+    }
+}
+
+impl LockProtocol for Mkdir {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn read(&self, path: &Path) -> Option<FoundLock> {
+        match folder::read(path) {
+            Ok(None) => None,
+            Ok(Some(LockEntry::Folder(folder))) => Some(self.found(path, folder)),
+            Ok(Some(LockEntry::NotAFolder { file, modified })) => {
+                let fingerprint = Fingerprint { file, digest: 0 };
+                Some(self.unnamed(fingerprint, modified, Doubt::Malformed))
+            }
+            Err(error) => self.unreadable(path, &error),
+        }
+    }
+
+    fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
+        let file = TenureFile::of(lease).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "a lock folder names a process")
+        })?;
+        self.discard(path)?;
+        // No other user may look into it while it is incomplete.
+        let place = Place::of(path)?;
+        mkdirat(&place.folder, place.name, Mode::RWXU)?;
+        let folder = beneath::open_folder(path)?;
+        let json = serde_json::to_string(&file).map_err(io::Error::other)?;
+        for (name, text) in [
+            (PID, file.pid.to_string()),
+            (TS, file.acquired_at.as_second().to_string()),
+            (CMD, file.cmd()),
+            (TENURE, json),
+        ] {
+            let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let mut file = File::from(openat(&folder, name, how, Mode::from_bits_retain(0o444))?);
+            file.set_permissions(Permissions::from_mode(0o444))?;
+            file.write_all(format!("{text}\n").as_bytes())?;
+            // The last file repeats what the others contain.
+            if name == TENURE && self.durability == Durability::PowerCut {
+                file.sync_all()?;
+            }
+        }
+        hand_over(&folder, path, PROTECTED)
+    }
+
+    fn clear_up_after_exit(
+        &self,
+        prepared: &Path,
+        _holder: &Holder,
+        exit: &ExitWatch,
+    ) -> io::Result<Option<ExitHelper>> {
+        let duty = Duty::MakeWritable {
+            folder: &beneath::open_folder(prepared)?,
+            file: TENURE,
+            mode: folder_mode(&self.path)?,
+        };
+        ExitHelper::start(exit, duty).map(Some)
+    }
+
+    fn may_discard(&self, path: &Path) -> bool {
+        match folder::read(path) {
+            Ok(Some(LockEntry::Folder(folder))) => {
+                matches!(folder.contents, FolderContents::Tenure(..))
+                    || folder::unexpected_entry(&folder.open).is_ok_and(|name| name.is_none())
+            }
+            Ok(Some(LockEntry::NotAFolder { .. })) => false,
+            Ok(None) | Err(_) => true,
+        }
     }
 
     fn removal(&self) -> Removal {
@@ -295,20 +291,20 @@ impl Mkdir {
             contents,
         } = folder;
         match contents {
-            Contents::Tenure(ours, bytes) => {
+            FolderContents::Tenure(ours, bytes) => {
                 let fingerprint = Fingerprint {
                     file,
                     digest: digest(&bytes),
                 };
-                let (token, at) = (ours.token(), ours.acquired_at());
+                let (token, at) = (ours.token, ours.acquired_at);
                 FoundLock {
                     fingerprint,
-                    lease: self.lease(ours.into_holder(), token, at),
+                    lease: lease(&self.key, ours.into_holder(), token, at),
                     proof: HolderProof::Binding,
                     flaw: None,
                 }
             }
-            Contents::UnreadableTenure(why, bytes) => {
+            FolderContents::UnreadableTenure(why, bytes) => {
                 let fingerprint = Fingerprint {
                     file,
                     digest: digest(&bytes),
@@ -318,7 +314,7 @@ impl Mkdir {
                     ..self.unnamed(fingerprint, modified, Doubt::Malformed)
                 }
             }
-            Contents::Foreign(files) => self.foreign(path, open, file, modified, &files),
+            FolderContents::Foreign(files) => self.foreign(path, open, file, modified, &files),
         }
     }
 
@@ -330,10 +326,7 @@ impl Mkdir {
         modified: Timestamp,
         files: &ForeignFiles,
     ) -> FoundLock {
-        let mut dead_lock = self
-            .dead_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut dead_lock = lock(&self.dead_lock);
         if let Some(dead) = dead_lock.as_ref()
             && dead.found.fingerprint.file == file
             && files.pid.is_none()
@@ -362,7 +355,7 @@ impl Mkdir {
                 let at = files.since().unwrap_or(modified);
                 FoundLock {
                     fingerprint,
-                    lease: self.lease(holder, Token::NONE, at),
+                    lease: lease(&self.key, holder, Token::NONE, at),
                     proof: HolderProof::Protocol(foreign_holder::liveness(pid)),
                     flaw: None,
                 }
@@ -378,20 +371,6 @@ impl Mkdir {
         found
     }
 
-    fn lease(&self, holder: Holder, token: Token, at: Timestamp) -> Lease {
-        Lease {
-            mode: tenure_core::Mode::Exclusive,
-            slot: None,
-            key: self.key.clone(),
-            holder,
-            token,
-            acquired_at: at,
-            expires: None,
-            heartbeat_at: at,
-            ttl: Duration::ZERO,
-        }
-    }
-
     /// A lock that names no holder. It has no flaw: another program may be just writing it.
     fn unnamed(&self, fingerprint: Fingerprint, modified: Timestamp, doubt: Doubt) -> FoundLock {
         let holder = Holder {
@@ -402,7 +381,7 @@ impl Mkdir {
         };
         FoundLock {
             fingerprint,
-            lease: self.lease(holder, Token::NONE, modified),
+            lease: lease(&self.key, holder, Token::NONE, modified),
             proof: HolderProof::Protocol(Liveness::Unverifiable(doubt)),
             flaw: None,
         }
@@ -410,11 +389,7 @@ impl Mkdir {
 
     /// A lock that exists and can't be read: it may be tenure's own.
     fn unreadable(&self, path: &Path, error: &io::Error) -> Option<FoundLock> {
-        let (file, at) = match path.symlink_metadata() {
-            Ok(known) => ((known.dev(), known.ino()), modified(&known)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
-        };
+        let (file, at) = seen(path)?;
         Some(FoundLock {
             flaw: Some(format!("it can't be read: {error}")),
             ..self.unnamed(Fingerprint { file, digest: 0 }, at, Doubt::Malformed)
@@ -431,7 +406,7 @@ fn program(command: &str) -> Option<&str> {
 /// Deletes a discarded lock file by file, as far as permissions allow.
 fn delete(bin: &Path) {
     // By its descriptor: another user may have put a link there.
-    if let Ok(folder) = folder::open(bin) {
+    if let Ok(folder) = beneath::open_folder(bin) {
         let _ = fchmod(&folder, Mode::RWXU);
         for name in NAMES {
             let _ = unlinkat(&folder, name, AtFlags::empty());

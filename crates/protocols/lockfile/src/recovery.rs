@@ -4,11 +4,11 @@
 use std::sync::atomic::Ordering;
 
 use tenure_core::{Epoch, StoreError, Token};
-use tenure_host::files::atomic::Put;
+use tenure_host::files::atomic::PutResult;
 use tenure_host::files::protocol::LockProtocol;
 use tenure_host::files::takeover;
 
-use crate::history::{self, Attempt};
+use crate::history::{self, AppendAttempt};
 use crate::state::Pending;
 use crate::step::{FileStep, change};
 use crate::view::Picture;
@@ -33,7 +33,8 @@ impl<P: LockProtocol> FileStep<'_, P> {
         // A lock that was about to be removed may be a live one.
         let aside = store.sidecar().aside();
         if self.protocol().read(&aside).is_some() {
-            let (Put::Done | Put::Occupied) = change(&aside, self.protocol().put(&aside))?;
+            let (PutResult::Done | PutResult::Occupied) =
+                change(&aside, self.protocol().put(&aside))?;
             change(&aside, self.protocol().discard(&aside))?;
         }
         self.save()
@@ -76,7 +77,7 @@ impl<P: LockProtocol> FileStep<'_, P> {
             }
         };
         if happened {
-            self.complete(pending, Attempt::Repeated)
+            self.complete(pending, AppendAttempt::Repeated)
         } else {
             self.drop_pending()
         }

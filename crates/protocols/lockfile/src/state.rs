@@ -3,7 +3,7 @@
 //! | name | contents |
 //! |---|---|
 //! | `guard` | the file of the step lock (`flock`) |
-//! | `state.a`, `state.b` | the grant, the queue, the newest token and a pending step: [`State`], a two-slot file of JSON |
+//! | `state.a`, `state.b` | the grant, the queue, the newest token and a pending step: [`SidecarState`], a two-slot file of JSON |
 //! | `ceiling` | an upper bound of all tokens granted so far; synced to disk before a token is used |
 //! | `history` | one event per line |
 //! | `next`, `aside` | a lock that is being put at its path or removed (for a lock folder: beside the sidecar) |
@@ -22,7 +22,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Mode, Reason, StoreError, Ticket, Token, Waiter,
+    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Reason, StoreError, Ticket, Token, Waiter,
 };
 use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Durability};
@@ -30,6 +30,8 @@ use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::Fingerprint;
 use tenure_host::files::two_slot::TwoSlotFile;
+
+use crate::foreign_holder::lease;
 
 /// The largest ceiling that is read, in bytes: a number.
 const LARGEST_CEILING: u64 = 64;
@@ -68,9 +70,9 @@ impl StateFile {
             return Ok(
                 if self.ceiling.exists() || self.sidecar.history().exists() {
                     let why = flaw.unwrap_or_else(|| "it does not exist".into());
-                    Loaded::Lost(State::default(), why)
+                    Loaded::Lost(SidecarState::default(), why)
                 } else {
-                    Loaded::Known(State::default())
+                    Loaded::Known(SidecarState::default())
                 },
             );
         };
@@ -85,7 +87,7 @@ impl StateFile {
             }
             _ => {}
         }
-        let why = match serde_json::from_slice::<State>(&json) {
+        let why = match serde_json::from_slice::<SidecarState>(&json) {
             Ok(mut state) if state.newest <= Token::MAX.0 => {
                 state.revision = revision;
                 state.slot = slot;
@@ -94,10 +96,10 @@ impl StateFile {
             Ok(state) => format!("its newest token is {}", state.newest),
             Err(error) => error.to_string(),
         };
-        let lost = State {
+        let lost = SidecarState {
             revision,
             slot,
-            ..State::default()
+            ..SidecarState::default()
         };
         Ok(Loaded::Lost(lost, why))
     }
@@ -111,7 +113,7 @@ impl StateFile {
     }
 
     /// Writes the state as the next revision.
-    pub(crate) fn save(&self, state: &mut State) -> Result<(), StoreError> {
+    pub(crate) fn save(&self, state: &mut SidecarState) -> Result<(), StoreError> {
         state.format = FORMAT;
         state.revision = state.revision.wrapping_add(1);
         let json = serde_json::to_vec(state)
@@ -154,15 +156,15 @@ struct Format {
 
 /// The result of loading the state.
 pub(crate) enum Loaded {
-    Known(State),
+    Known(SidecarState),
     /// The state can't be read, and why.
-    Lost(State, String),
+    Lost(SidecarState, String),
 }
 
 /// What tenure knows beyond what the lock itself states.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct State {
+pub(crate) struct SidecarState {
     pub(crate) format: u32,
     /// Grows with every save.
     #[serde(skip)]
@@ -179,19 +181,19 @@ pub(crate) struct State {
     pub(crate) last_event: u64,
     pub(crate) history_bytes: u64,
     /// The lease that tenure granted and that has not ended.
-    pub(crate) grant: Option<LeaseRecord>,
+    pub(crate) grant: Option<GrantRecord>,
     pub(crate) tickets: Vec<Waiter>,
     /// Leases that another program ended while their commands ran. No other lease is granted before
     /// those commands have ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) robbed: Vec<LeaseRecord>,
+    pub(crate) robbed: Vec<GrantRecord>,
     /// A step that has begun and not ended.
     pub(crate) pending: Option<Pending>,
 }
 
 /// A lease that tenure granted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LeaseRecord {
+pub(crate) struct GrantRecord {
     pub(crate) token: Token,
     pub(crate) holder: Holder,
     pub(crate) acquired_at: Timestamp,
@@ -200,7 +202,7 @@ pub(crate) struct LeaseRecord {
     pub(crate) ttl: Duration,
 }
 
-impl From<&Lease> for LeaseRecord {
+impl From<&Lease> for GrantRecord {
     fn from(lease: &Lease) -> Self {
         Self {
             token: lease.token,
@@ -212,19 +214,13 @@ impl From<&Lease> for LeaseRecord {
     }
 }
 
-impl LeaseRecord {
+impl GrantRecord {
     /// The lease, which has no end.
     pub(crate) fn lease(&self, key: &Key) -> Lease {
         Lease {
-            mode: Mode::Exclusive,
-            slot: None,
-            key: key.clone(),
-            holder: self.holder.clone(),
-            token: self.token,
-            acquired_at: self.acquired_at,
-            expires: None,
             heartbeat_at: self.heartbeat_at,
             ttl: self.ttl,
+            ..lease(key, self.holder.clone(), self.token, self.acquired_at)
         }
     }
 }
@@ -242,11 +238,11 @@ pub(crate) enum Ending {
 #[serde(default)]
 pub(crate) struct Pending {
     /// The lease that ends, and how.
-    pub(crate) ended: Option<(LeaseRecord, Ending)>,
+    pub(crate) ended: Option<(GrantRecord, Ending)>,
     /// The lease that begins, and why.
-    pub(crate) granted: Option<(LeaseRecord, Reason)>,
+    pub(crate) granted: Option<(GrantRecord, Reason)>,
     /// The renewed lease.
-    pub(crate) renewed: Option<LeaseRecord>,
+    pub(crate) renewed: Option<GrantRecord>,
     /// The lock that is swapped out or removed. Without one, the path is free or the step does not
     /// touch it.
     #[serde(rename = "judged")]
@@ -302,7 +298,7 @@ mod tests {
     fn a_slot_that_is_torn_anywhere_leaves_the_previous_state() {
         let dir = tempfile::tempdir().unwrap();
         let file = StateFile::new(Sidecar::new(dir.path()));
-        let mut state = State::default();
+        let mut state = SidecarState::default();
         for newest in 1..=3 {
             state.newest = newest;
             file.save(&mut state).unwrap();
@@ -342,7 +338,7 @@ mod tests {
             second = lease(2, "second"),
             waiter = holder("second"),
         );
-        let state: State = serde_json::from_str(&json).unwrap();
+        let state: SidecarState = serde_json::from_str(&json).unwrap();
         assert_eq!(state.tickets[0].presence, tenure_core::Presence::Away);
         assert_eq!(state.grant.as_ref().unwrap().holder.id.as_str(), "first");
         let pending = state.pending.as_ref().unwrap();

@@ -25,14 +25,16 @@ use tenure_core::{
     Moment, StoreError, Ticket, Token, Waiter,
 };
 use tenure_host::exit_helper::ExitHelper;
-use tenure_host::files::atomic::Put;
+use tenure_host::exit_watch::ExitWatch;
+use tenure_host::files::atomic::PutResult;
 use tenure_host::files::fault::{explain, unsettled};
-use tenure_host::files::protocol::{Fingerprint, LockProtocol};
+use tenure_host::files::protocol::{Committed, Fingerprint, LockProtocol};
 use tenure_host::files::takeover::{self, Taken};
+use tenure_host::time_limit::TimeLimit;
 
-use crate::history::{self, Attempt, EventRecord, Retention};
-use crate::state::{Ending, LeaseRecord, Pending};
-use crate::store::{FileStore, remaining};
+use crate::history::{self, AppendAttempt, HistoryLine, Retention};
+use crate::state::{Ending, GrantRecord, Pending};
+use crate::store::FileStore;
 use crate::view::{AtPath, Picture};
 
 /// How often a verb is run again while other programs change the lock.
@@ -43,7 +45,7 @@ pub struct FileStep<'a, P> {
     pub(crate) picture: Picture<'a, P>,
     /// Whether the state has to be saved.
     pub(super) dirty: bool,
-    changes: Changes,
+    changes: LockChanges,
     /// The processes to wake after the step.
     pub(crate) wakes: Vec<LivenessId>,
     /// Clears up the lock that this step granted, if its holder is killed.
@@ -52,7 +54,7 @@ pub struct FileStep<'a, P> {
 
 /// What the engine wants to change.
 #[derive(Default)]
-struct Changes {
+struct LockChanges {
     ended: Option<(Lease, Ending)>,
     put: Option<(Lease, Written)>,
     /// All tickets as they will be; `None` if they stay.
@@ -60,14 +62,6 @@ struct Changes {
     /// The last ticket that was removed.
     removed_ticket: Option<Ticket>,
     wakes: Vec<LivenessId>,
-}
-
-/// The result of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Committed {
-    Yes,
-    /// Another program changed the lock since it was read. Nothing was changed.
-    Conflict,
 }
 
 impl<P: LockProtocol> Look for FileStep<'_, P> {
@@ -121,7 +115,7 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
             Ended::Released => Ending::Released,
             Ended::Proven(evidence) => Ending::Proven(evidence.clone()),
         };
-        let is_robbed = |record: &LeaseRecord| {
+        let is_robbed = |record: &GrantRecord| {
             lease.token == Token::NONE
                 && record.holder == lease.holder
                 && record.acquired_at == lease.acquired_at
@@ -203,7 +197,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         let mut step = Self {
             picture: Picture::load(store)?,
             dirty: false,
-            changes: Changes::default(),
+            changes: LockChanges::default(),
             wakes: Vec::new(),
             exit_helper: None,
         };
@@ -233,7 +227,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             if self.commit()? == Committed::Yes {
                 return Ok(answer);
             }
-            if remaining(by).is_zero() {
+            if TimeLimit::until(by).has_passed() {
                 break;
             }
             self.read_lock()?;
@@ -268,7 +262,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         loop {
             self.picture.read_lock();
             let robbed = self.picture.lock.robbed.iter();
-            let robbed: Vec<LeaseRecord> = robbed.map(|(record, _)| record.clone()).collect();
+            let robbed: Vec<GrantRecord> = robbed.map(|(record, _)| record.clone()).collect();
             let presence = &self.picture.store.presence;
             if robbed.iter().any(|record| presence.is_us(&record.holder)) {
                 // What this process started may outlive it.
@@ -285,7 +279,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
                     ..Pending::default()
                 };
                 self.announce(&pending)?;
-                self.complete(pending, Attempt::First)?;
+                self.complete(pending, AppendAttempt::First)?;
                 let key = self.picture.store.key();
                 let queue = engine::queue(self, key, None)?;
                 engine::wake_next(self, &queue);
@@ -300,14 +294,14 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             if self.put_back(&grant)? == Committed::Yes {
                 let heartbeat_at = self.picture.now.wall;
                 let pending = Pending {
-                    renewed: Some(LeaseRecord {
+                    renewed: Some(GrantRecord {
                         heartbeat_at,
                         ..grant
                     }),
                     ..Pending::default()
                 };
                 self.announce(&pending)?;
-                self.complete(pending, Attempt::First)?;
+                self.complete(pending, AppendAttempt::First)?;
             }
         }
     }
@@ -328,7 +322,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             // A lease without an end has nothing to renew.
             Some((_, Written::Renewed)) | None => (None, None),
         };
-        let record = |lease: &Lease| LeaseRecord::from(lease);
+        let record = |lease: &Lease| GrantRecord::from(lease);
         let pending = Pending {
             replaced: self.replaced_lock(granted.is_some(), changes.ended.as_ref()),
             ended: changes.ended.map(|(lease, how)| (record(&lease), how)),
@@ -380,9 +374,13 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         if let Some((record, _)) = &pending.granted {
             store.state_file.raise_ceiling(record.token)?;
             change(&next, protocol.prepare(&record.lease(store.key()), &next))?;
-            let live = store.presence.folder();
-            // Before the lock gets its path: from then on this process may be killed while it holds it.
-            self.exit_helper = protocol.clear_up_after_exit(&next, &record.holder, live);
+            // Before the lock gets its path: from then on this process may be killed while it holds it. Without a helper, the
+            // lock of a killed process stays until a tenure or the daemon removes it.
+            let exit = ExitWatch::on(store.presence.folder(), &record.holder.binding);
+            self.exit_helper = exit.ok().flatten().and_then(|exit| {
+                let started = protocol.clear_up_after_exit(&next, &record.holder, &exit);
+                started.ok().flatten()
+            });
             self.picture.state.newest = record.token.0;
             self.picture.state.boot = Some(self.picture.now.epoch.clone());
         }
@@ -396,8 +394,8 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         let taken = match (&pending.granted, &pending.replaced) {
             (Some(_), Some(stale)) => takeover::swap(protocol, &next, stale),
             (Some(_), None) => protocol.put(&next).map(|put| match put {
-                Put::Done => Taken::Done,
-                Put::Occupied => Taken::Different,
+                PutResult::Done => Taken::Done,
+                PutResult::Occupied => Taken::Different,
             }),
             (None, Some(stale)) => takeover::remove(protocol, &aside, stale),
             (None, None) => Ok(Taken::Done),
@@ -427,7 +425,8 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             self.picture.state.tickets = tickets;
         }
         let is_grant = pending.granted.is_some();
-        self.complete(pending, Attempt::First).map_err(unsettled)?;
+        self.complete(pending, AppendAttempt::First)
+            .map_err(unsettled)?;
         if is_grant {
             // The next step discards what is left.
             let _ = protocol.discard(&next);
@@ -448,15 +447,15 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
     }
 
     /// Puts the lock of a grant back at its path, if that is free.
-    fn put_back(&mut self, grant: &LeaseRecord) -> Result<Committed, StoreError> {
+    fn put_back(&mut self, grant: &GrantRecord) -> Result<Committed, StoreError> {
         let (store, protocol) = (self.picture.store, self.protocol());
         let next = store.sidecar().next();
         change(&next, protocol.prepare(&grant.lease(store.key()), &next))?;
         let put = change(&next, protocol.put(&next))?;
         let _ = protocol.discard(&next);
         Ok(match put {
-            Put::Done => Committed::Yes,
-            Put::Occupied => Committed::Conflict,
+            PutResult::Done => Committed::Yes,
+            PutResult::Occupied => Committed::Conflict,
         })
     }
 
@@ -476,17 +475,17 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
     pub(super) fn complete(
         &mut self,
         pending: Pending,
-        attempt: Attempt,
+        attempt: AppendAttempt,
     ) -> Result<(), StoreError> {
         let Picture {
             store, now, state, ..
         } = &mut self.picture;
-        let event = |record: &LeaseRecord, kind| {
-            EventRecord::new(now.wall, store.key(), kind, record.token, &record.holder.id)
+        let event = |record: &GrantRecord, kind| {
+            HistoryLine::new(now.wall, store.key(), kind, record.token, &record.holder.id)
         };
         let ended = pending.ended.as_ref().map(|(record, how)| match how {
             Ending::Released => event(record, EventKind::Released),
-            Ending::Proven(evidence) => EventRecord {
+            Ending::Proven(evidence) => HistoryLine {
                 evidence: Some(evidence.clone()),
                 ..event(record, EventKind::of(evidence))
             },
@@ -494,7 +493,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         let granted = pending
             .granted
             .as_ref()
-            .map(|(record, reason)| EventRecord {
+            .map(|(record, reason)| HistoryLine {
                 reason: Some(reason.word().into()),
                 waited: pending.waited,
                 ..event(record, EventKind::Granted)

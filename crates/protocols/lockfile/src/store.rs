@@ -5,16 +5,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use tenure_core::{ErrorKind, Key, Revision, StoreError};
-use tenure_host::LocalPresence;
 use tenure_host::exit_helper::ExitHelper;
 use tenure_host::files::lock_watch::{Listen, Listener, LockWatch};
 use tenure_host::files::protocol::{FoundLock, LockProtocol};
 use tenure_host::files::step_lock::{ObservedStepLock, StepLock};
 use tenure_host::files::{Access, Options, Sidecar};
+use tenure_host::time_limit::TimeLimit;
+use tenure_host::{LocalPresence, lock};
 
 use crate::state::StateFile;
 use crate::step::FileStep;
@@ -139,15 +140,10 @@ impl<P: LockProtocol> FileStore<P> {
         }
     }
 
-    fn exit_helper(&self) -> MutexGuard<'_, Option<ExitHelper>> {
-        let helper = self.exit_helper.lock();
-        helper.unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn step_lock(&self, by: Instant) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
-        let one = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
-        let lock = StepLock::take(&self.sidecar().step_lock(), remaining(by))?;
-        Ok((one, lock))
+        let one = lock(&self.stepping);
+        let step = StepLock::take(&self.sidecar().step_lock(), remaining(by))?;
+        Ok((one, step))
     }
 
     /// Runs a verb as one step, and wakes processes after it.
@@ -158,19 +154,19 @@ impl<P: LockProtocol> FileStore<P> {
     ) -> Result<(T, Revision), StoreError> {
         self.check_access()?;
         self.sidecar().make()?;
-        let lock = self.step_lock(by)?;
+        let locked = self.step_lock(by)?;
         let mut step = FileStep::begin(self)?;
         let answer = step.run(by, verb);
         if let Some(helper) = step.exit_helper.take() {
             // That of a lock which names another process ends by itself.
-            *self.exit_helper() = Some(helper).filter(|_| step.holds_grant());
+            *lock(&self.exit_helper) = Some(helper).filter(|_| step.holds_grant());
         } else if !step.holds_grant()
-            && let Some(helper) = self.exit_helper().take()
+            && let Some(helper) = lock(&self.exit_helper).take()
         {
             helper.end();
         }
         let revision = step.picture.revision();
-        drop(lock);
+        drop(locked);
         self.presence.ring(step.wakes);
         Ok((answer?, revision))
     }
@@ -213,20 +209,7 @@ impl<P: LockProtocol> FileStore<P> {
     }
 }
 
-/// The deadline of a call that begins now.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the deadline of a call is an Instant"
-)]
-pub(crate) fn deadline(limit: Duration) -> Instant {
-    Instant::now() + limit
-}
-
 /// How much time is left for a call.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the deadline of a call is an Instant"
-)]
-pub(crate) fn remaining(by: Instant) -> Duration {
-    by.saturating_duration_since(Instant::now())
+fn remaining(by: Instant) -> Duration {
+    TimeLimit::until(by).remaining()
 }

@@ -1,7 +1,6 @@
 //! The store on the engine: each verb is one step. Hops three and five of an acquisition.
 
 use std::collections::HashSet;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore, Sweep};
@@ -9,9 +8,10 @@ use tenure_core::{
     Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Records,
     Revision, Snapshot, StoreError, Waited, Watched,
 };
-use tenure_host::LocalStore;
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::LockProtocol;
+use tenure_host::presence::wait_failed;
+use tenure_host::{LocalPresence, LocalStore};
 
 use crate::history;
 use crate::step::FileStep;
@@ -50,24 +50,12 @@ impl<P: LockProtocol> Records for FileStore<P> {
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         self.check_access()?;
-        let failed =
-            |error| StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error);
         self.sidecar().make()?;
         // A process that waits for no other process holds the lock.
-        self.listen(watched.ahead.is_empty()).map_err(failed)?;
-        // In this order: a change after `seen` either changes the revision or wakes this process.
-        let generation = self.presence.generation();
-        if self.revision_now() != watched.seen {
-            return Ok(Waited::Changed);
-        }
-        let exits = self.presence.watch(watched.ahead.iter().copied());
-        let woken = self.presence.wait(generation, &exits, timeout);
-        let woken = woken.map_err(failed)?;
-        Ok(if woken {
-            Waited::Changed
-        } else {
-            Waited::TimedOut
-        })
+        self.listen(watched.ahead.is_empty()).map_err(wait_failed)?;
+        let has_changed = || Ok(self.revision_now() != watched.seen);
+        self.presence
+            .wait_unless_changed(watched, timeout, has_changed)
     }
 
     fn wake(&self) {
@@ -142,11 +130,7 @@ impl<P: LockProtocol> EngineStore for FileStore<P> {
 }
 
 impl<P: LockProtocol> LocalStore for FileStore<P> {
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.presence.inherited_fd()
-    }
-
-    fn asked_file(&self) -> Option<std::path::PathBuf> {
-        self.presence.asked_file()
+    fn presence(&self) -> &LocalPresence {
+        &self.presence
     }
 }

@@ -23,7 +23,7 @@ use tenure_core::{
 use tenure_host::LocalPresence;
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, Removal};
 
-use crate::state::{Ending, LeaseRecord, Loaded, State};
+use crate::state::{Ending, GrantRecord, Loaded, SidecarState};
 use crate::store::FileStore;
 
 /// What is at the lock's path while a lease counts.
@@ -50,16 +50,16 @@ pub(crate) struct Current {
 pub(crate) struct LockView {
     pub(crate) current: Option<Current>,
     /// A lease that tenure granted and another program ended.
-    pub(crate) ended_outside: Option<(LeaseRecord, Ending)>,
+    pub(crate) ended_outside: Option<(GrantRecord, Ending)>,
     /// Leases that another program ended and whose commands still run.
-    pub(crate) robbed: Vec<(LeaseRecord, Liveness)>,
+    pub(crate) robbed: Vec<(GrantRecord, Liveness)>,
     /// The token in the lock.
     token: Option<Token>,
 }
 
 impl LockView {
     /// Reads the lock.
-    fn read<P: LockProtocol>(store: &FileStore<P>, state: &State) -> Self {
+    fn read<P: LockProtocol>(store: &FileStore<P>, state: &SidecarState) -> Self {
         let (presence, removal) = (&store.presence, store.protocol().removal());
         let found = store.found();
         let token = found.as_ref().map(|found| found.lease.token);
@@ -127,7 +127,7 @@ impl LockView {
 }
 
 /// How the command of a lease that has ended still runs, if it does.
-fn still_runs(presence: &LocalPresence, record: &LeaseRecord) -> Option<Liveness> {
+fn still_runs(presence: &LocalPresence, record: &GrantRecord) -> Option<Liveness> {
     // Only a liveness lock tells that what runs belongs to the lease.
     record.holder.liveness_lock()?;
     let liveness = presence.probe(&record.holder);
@@ -167,7 +167,7 @@ impl Current {
 pub struct Picture<'a, P> {
     pub(crate) store: &'a FileStore<P>,
     pub(crate) now: Moment,
-    pub(crate) state: State,
+    pub(crate) state: SidecarState,
     /// Why the state can't be read, if it can't.
     pub(crate) state_flaw: Option<String>,
     pub(crate) lock: LockView,
@@ -237,7 +237,7 @@ impl<P: LockProtocol> Look for Picture<'_, P> {
         let current = self.lock.current.iter();
         let current = current.map(|current| (current.lease.clone(), current.liveness.clone()));
         // This process knows that its own lease has ended.
-        let us = |record: &LeaseRecord| self.store.presence.is_us(&record.holder);
+        let us = |record: &GrantRecord| self.store.presence.is_us(&record.holder);
         let robbed = self.lock.robbed.iter().filter(|(record, _)| !us(record));
         let robbed = robbed.map(|(record, liveness)| {
             // Without its token: for its holder it has ended.

@@ -7,7 +7,7 @@ use tenure_core::{Clock, ErrorKind, StoreError};
 
 use crate::address::Address;
 use crate::client::Client;
-use crate::cluster::{CHECK_MEMBERS, Cluster, Failure, now};
+use crate::cluster::{CHECK_MEMBERS, CallFailure, Cluster, now};
 use crate::layout::Layout;
 use crate::member_metrics::MemberMetrics;
 use crate::memory::Memory;
@@ -126,8 +126,8 @@ pub fn check(address: &Address, clock: &Arc<dyn Clock>) -> Result<Check, StoreEr
 
 impl Check {
     /// Keeps what the cluster refuses this user, each sentence once. Everything else shows elsewhere.
-    fn refuse(&mut self, failure: Failure) {
-        if let Failure::Refused(error) = failure
+    fn refuse(&mut self, failure: CallFailure) {
+        if let CallFailure::Refused(error) = failure
             && error.kind == ErrorKind::ReadOnly
             && !self.refused.contains(&error.what)
         {
@@ -150,32 +150,25 @@ fn member(
         };
         Ok(Arc::new(Cluster::new(address, Memory::default())?))
     };
-    let status = |member: &Arc<Cluster>| {
-        member.ask_once(
-            soon(),
-            |client: Client| async move { client.status().await },
-        )
-    };
+    let status = |member: &Arc<Cluster>| member.ask_once(soon(), &(), |client, ()| client.status());
     let mut member = one(None)?;
     let mut answer = status(&member);
-    if matches!(answer, Err(Failure::Refused(_))) && address.login.is_some() {
+    if matches!(answer, Err(CallFailure::Refused(_))) && address.login.is_some() {
         member = one(address.login.clone())?;
         answer = status(&member);
     }
     let is_encrypted = address.tls.is_some();
     let metrics = answer.is_ok().then(|| {
-        let metrics = member.ask_once(soon(), |client: Client| {
-            let endpoint = endpoint.to_owned();
-            let clock = Arc::clone(clock);
-            async move {
-                let now = || clock.now().wall;
-                Ok(if is_encrypted {
-                    MemberMetrics::encrypted(client.channel(), &endpoint, now).await
-                } else {
-                    MemberMetrics::plain(&endpoint, now).await
-                })
-            }
-        });
+        let request = (endpoint.to_owned(), Arc::clone(clock));
+        let ask = |client: Client, (endpoint, clock): (String, Arc<dyn Clock>)| async move {
+            let now = || clock.now().wall;
+            Ok(if is_encrypted {
+                MemberMetrics::encrypted(client.channel(), &endpoint, now).await
+            } else {
+                MemberMetrics::plain(&endpoint, now).await
+            })
+        };
+        let metrics = member.ask_once(soon(), &request, ask);
         metrics.ok().flatten()
     });
     Ok(MemberCheck {
@@ -194,49 +187,43 @@ fn login(address: &Address) -> Option<Login> {
         ..address.clone()
     };
     let anonymous = Arc::new(Cluster::new(anonymous, Memory::default()).ok()?);
-    let (user, password) = address.login.clone().unwrap_or_default();
-    let answer = anonymous.ask(soon(), |client: Client| {
-        let (user, password) = (user.clone(), password.clone());
-        async move { client.authenticate(&user, &password).await }
-    });
-    match answer {
+    let login = address.login.clone().unwrap_or_default();
+    let ask = |client: Client, (user, password): (String, String)| async move {
+        client.authenticate(&user, &password).await
+    };
+    match anonymous.ask(soon(), &login, ask) {
         Ok(None) => Some(Login::NotRequired),
-        Ok(Some(_)) => Some(Login::Accepted(user)),
-        Err(Failure::Refused(_)) => Some(Login::Refused),
+        Ok(Some(_)) => Some(Login::Accepted(login.0)),
+        Err(CallFailure::Refused(_)) => Some(Login::Refused),
         Err(_) => None,
     }
 }
 
 /// A transaction that would write below the prefix, if something were true that never is: the cluster checks the
 /// permission for it all the same.
-fn try_to_write(cluster: &Arc<Cluster>) -> Result<(), Failure> {
+fn try_to_write(cluster: &Arc<Cluster>) -> Result<(), CallFailure> {
     let key = Layout::new(&cluster.address().prefix).version();
     let never = [Compare::missing(key.clone()), Compare::present(key.clone())];
     let request = TxnRequest::only_if(never, [RequestOp::put(key, "")]);
-    let txn = |client: Client| {
-        let request = request.clone();
-        async move { client.txn(request).await }
-    };
-    cluster.ask(soon(), txn).map(|_| ())
+    cluster.ask(soon(), &request, Client::txn).map(|_| ())
 }
 
 /// A call without arguments.
-fn call<A>(cluster: &Arc<Cluster>, path: &'static str) -> Result<A, Failure>
+fn call<A>(cluster: &Arc<Cluster>, path: &'static str) -> Result<A, CallFailure>
 where
     A: prost::Message + Default + 'static,
 {
-    cluster.ask_once(soon(), move |client: Client| async move {
-        client.call(path, Done {}).await
-    })
+    let call = |client: Client, path| async move { client.call(path, Done {}).await };
+    cluster.ask_once(soon(), &path, call)
 }
 
 fn soon() -> Instant {
     now() + LIMIT
 }
 
-fn said(failure: Failure) -> String {
+fn said(failure: CallFailure) -> String {
     let error = match failure {
-        Failure::NoAnswer(error) if error.cause().is_none() => {
+        CallFailure::NoAnswer(error) if error.cause().is_none() => {
             return "it is silent".to_owned();
         }
         failure => failure.into_error(),
@@ -270,12 +257,7 @@ fn latency(cluster: &Arc<Cluster>) -> Option<(Duration, Duration)> {
     for _ in 0..READS {
         let range = RangeRequest::one(key.clone());
         let began = now();
-        cluster
-            .ask_once(soon(), move |client: Client| {
-                let range = range.clone();
-                async move { client.range(range).await }
-            })
-            .ok()?;
+        cluster.ask_once(soon(), &range, Client::range).ok()?;
         times.push(now().saturating_duration_since(began));
     }
     times.sort();

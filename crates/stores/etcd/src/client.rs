@@ -85,20 +85,15 @@ impl Client {
             channel,
             token: None,
         };
-        if let Some((user, password)) = &how.login {
-            client.log_in(user, password).await?;
-        }
-        Ok(client)
-    }
-
-    async fn log_in(&mut self, user: &str, password: &str) -> Result<(), Status> {
-        if let Some(token) = self.authenticate(user, password).await? {
+        if let Some((user, password)) = &how.login
+            && let Some(token) = client.authenticate(user, password).await?
+        {
             let token = MetadataValue::try_from(token);
             let mut token = token.map_err(|_| Status::internal("the login is malformed"))?;
             token.set_sensitive(true);
-            self.token = Some(token);
+            client.token = Some(token);
         }
-        Ok(())
+        Ok(client)
     }
 
     /// The token of a login; `None` if the cluster asks nobody for one.
@@ -163,25 +158,25 @@ impl Client {
     }
 
     /// What the member says of itself, also one that has lost its leader.
-    pub(crate) async fn status(&self) -> Result<StatusResponse, Status> {
+    pub(crate) async fn status(self) -> Result<StatusResponse, Status> {
         let mut request = self.request(Done {});
         request.metadata_mut().remove("hasleader");
         self.unary(STATUS, request).await
     }
 
     /// Makes a transaction.
-    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
+    pub(crate) async fn txn(self, request: TxnRequest) -> Result<TxnResponse, Status> {
         self.call("/etcdserverpb.KV/Txn", request).await
     }
 
     /// Reads a range of keys.
-    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+    pub(crate) async fn range(self, request: RangeRequest) -> Result<RangeResponse, Status> {
         self.call("/etcdserverpb.KV/Range", request).await
     }
 
     /// Reads several ranges at one revision: that of the first one, or the current one.
     pub(crate) async fn read(
-        &self,
+        self,
         ranges: Vec<RangeRequest>,
     ) -> Result<(Vec<Vec<KeyValue>>, i64), Status> {
         if ranges.len() > 1 && !self.reads_one_by_one().await? {
@@ -195,7 +190,7 @@ impl Client {
             if range.revision == 0 {
                 range.revision = at;
             }
-            let answer = self.range(range).await?;
+            let answer = self.clone().range(range).await?;
             if at == 0 {
                 at = answer.header.map_or(0, |header| header.revision);
             }
@@ -214,7 +209,7 @@ impl Client {
     }
 
     /// A new etcd lease, which lasts so many seconds.
-    pub(crate) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Status> {
+    pub(crate) async fn grant(self, seconds: i64) -> Result<LeaseGrantResponse, Status> {
         let request = LeaseGrantRequest { ttl: seconds };
         self.call("/etcdserverpb.Lease/LeaseGrant", request).await
     }
@@ -240,7 +235,7 @@ impl Client {
     }
 
     /// Watches these keys, until the answer is dropped.
-    pub(crate) async fn watch(&self, keys: Vec<WatchCreateRequest>) -> Result<Watch, Status> {
+    pub(crate) async fn watch(&self, keys: Vec<WatchCreateRequest>) -> Result<KeyWatch, Status> {
         let requests = keys.into_iter().map(|key| WatchRequest {
             request: Some(WatchOp::Create(key)),
         });
@@ -248,7 +243,7 @@ impl Client {
         let (open, until_closed) = mpsc::channel(1);
         let requests = tokio_stream::iter(requests).chain(ReceiverStream::new(until_closed));
         let answers = self.stream("/etcdserverpb.Watch/Watch", requests).await?;
-        Ok(Watch {
+        Ok(KeyWatch {
             answers,
             _open: open,
         })
@@ -274,13 +269,13 @@ impl Client {
 
 /// Keys that are watched. The member stops when the requests end: it would go on if only the answers were dropped, for as long
 /// as the connection lasts.
-pub(crate) struct Watch {
+pub(crate) struct KeyWatch {
     answers: Streaming<WatchResponse>,
     /// No request follows. The stream of requests ends when this is dropped.
     _open: mpsc::Sender<WatchRequest>,
 }
 
-impl Watch {
+impl KeyWatch {
     /// The next answer.
     pub(crate) async fn message(&mut self) -> Result<Option<WatchResponse>, Status> {
         self.answers.message().await

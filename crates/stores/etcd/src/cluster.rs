@@ -28,7 +28,7 @@ use crate::client::{Client, Connecting, LEASE_NOT_FOUND, TlsFiles};
 use crate::driver::Driver;
 use crate::hindrance::{Hindrance, innermost, speaks_plain, speaks_tls};
 use crate::memory::Memory;
-use crate::store::lock;
+use tenure_host::lock;
 
 /// How long one member has for its answer, before the next one is asked.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -70,7 +70,7 @@ impl Reach {
 
 /// Why a call has no answer.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     /// No member answered in time, or the answer got lost. A write may have happened.
     NoAnswer(StoreError),
     /// The cluster refused. Nothing has happened.
@@ -81,7 +81,7 @@ pub(crate) enum Failure {
     Compacted,
 }
 
-impl Failure {
+impl CallFailure {
     /// As the error of a call that changes nothing.
     pub(crate) fn into_error(self) -> StoreError {
         match self {
@@ -280,27 +280,29 @@ impl Cluster {
     }
 
     /// Asks until there is an answer, for calls that may be made twice.
-    pub(crate) fn ask<T, F>(
+    pub(crate) fn ask<Q, T, F>(
         self: &Arc<Self>,
         by: Instant,
-        job: impl Fn(Client) -> F,
-    ) -> Result<T, Failure>
+        request: &Q,
+        job: impl Fn(Client, Q) -> F,
+    ) -> Result<T, CallFailure>
     where
+        Q: Clone,
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
         let began = now();
         loop {
-            match self.ask_once(self.asked_until(by, began), &job) {
-                Err(Failure::NoAnswer(error)) => {
+            match self.ask_once(self.asked_until(by, began), request, &job) {
+                Err(CallFailure::NoAnswer(error)) => {
                     if is_interrupted() {
                         let what = "interrupted while the cluster did not answer";
-                        return Err(Failure::Refused(
+                        return Err(CallFailure::Refused(
                             StoreError::new(ErrorKind::Contended, what).because(error),
                         ));
                     }
                     if !self.may_try_again(by, began) {
-                        return Err(Failure::NoAnswer(error));
+                        return Err(CallFailure::NoAnswer(error));
                     }
                     std::thread::sleep(PAUSE);
                 }
@@ -311,14 +313,10 @@ impl Cluster {
 
     /// Ends etcd leases. Best effort.
     pub(crate) fn revoke(self: &Arc<Self>, etcd_leases: &[i64], by: Instant) {
-        let revoke = |client: Client| {
-            let ended = client.revoke(etcd_leases.to_vec());
-            async move {
-                ended.await;
-                Ok(())
-            }
-        };
-        let _ = self.ask_once(by, revoke);
+        let _ = self.ask_once(by, &etcd_leases.to_vec(), |client, ended| async {
+            client.revoke(ended).await;
+            Ok(())
+        });
     }
 
     /// Whether the last attempt to ask it was in vain.
@@ -327,17 +325,19 @@ impl Cluster {
     }
 
     /// Asks one member, once.
-    pub(crate) fn ask_once<T, F>(
+    pub(crate) fn ask_once<Q, T, F>(
         self: &Arc<Self>,
         by: Instant,
-        job: impl Fn(Client) -> F,
-    ) -> Result<T, Failure>
+        request: &Q,
+        job: impl Fn(Client, Q) -> F,
+    ) -> Result<T, CallFailure>
     where
+        Q: Clone,
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let answer = self.attempt(by, job);
-        if matches!(answer, Err(Failure::NoAnswer(_))) {
+        let answer = self.attempt(by, |client| job(client, request.clone()));
+        if matches!(answer, Err(CallFailure::NoAnswer(_))) {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
         } else {
             self.unanswered.store(0, Ordering::Relaxed);
@@ -346,32 +346,31 @@ impl Cluster {
         answer
     }
 
-    fn attempt<T, F>(self: &Arc<Self>, by: Instant, job: impl Fn(Client) -> F) -> Result<T, Failure>
+    fn attempt<T, F>(
+        self: &Arc<Self>,
+        by: Instant,
+        job: impl FnOnce(Client) -> F,
+    ) -> Result<T, CallFailure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let limit = remaining(by).min(ATTEMPT);
+        let limit = || remaining(by).min(ATTEMPT);
         let current = self.current();
         let connected = if let Some(connected) = self.connection() {
             Some(Ok(connected))
         } else {
             let cluster = Arc::clone(self);
-            self.run(limit, async move { cluster.client().await })?
+            self.run(limit(), async move { cluster.client().await })?
         };
-        let (member, client) = match connected {
-            Some(Ok(connected)) => connected,
-            Some(Err(status)) => {
+        let (member, answer) = match connected {
+            Some(Ok((member, client))) => (member, self.run(limit(), job(client))?),
+            failed => {
                 self.give_up_on(current);
-                return Err(self.explain_failed(current, &status));
-            }
-            None => {
-                self.give_up_on(current);
-                return Err(self.silent());
+                (current, failed.and_then(Result::err).map(Err))
             }
         };
-        let limit = remaining(by).min(ATTEMPT);
-        match self.run(limit, job(client))? {
+        match answer {
             Some(Ok(answer)) => {
                 *lock(&self.answered) = Some(now());
                 self.remember_answer(member);
@@ -379,7 +378,7 @@ impl Cluster {
             }
             Some(Err(status)) => {
                 let failure = self.explain_failed(member, &status);
-                if matches!(failure, Failure::NoAnswer(_)) {
+                if matches!(failure, CallFailure::NoAnswer(_)) {
                     self.give_up_on(member);
                 }
                 Err(failure)
@@ -396,14 +395,14 @@ impl Cluster {
         &self,
         limit: Duration,
         job: impl Future<Output = T> + Send + 'static,
-    ) -> Result<Option<T>, Failure> {
+    ) -> Result<Option<T>, CallFailure> {
         let done = self.driver.run(limit, job);
-        done.map_err(|error| Failure::Refused(no_thread(error)))
+        done.map_err(|error| CallFailure::Refused(no_thread(error)))
     }
 
     /// No member answered.
-    fn silent(&self) -> Failure {
-        Failure::NoAnswer(
+    fn silent(&self) -> CallFailure {
+        CallFailure::NoAnswer(
             StoreError::new(
                 ErrorKind::Unreachable,
                 format!("{} does not answer", self.address),
@@ -413,9 +412,9 @@ impl Cluster {
     }
 
     /// What an error of the client means, after the member was looked at once more: why it can't be talked to may be known.
-    fn explain_failed(&self, member: usize, status: &Status) -> Failure {
+    fn explain_failed(&self, member: usize, status: &Status) -> CallFailure {
         let failure = self.explain(status);
-        let Failure::NoAnswer(error) = failure else {
+        let CallFailure::NoAnswer(error) = failure else {
             return failure;
         };
         let is_new = self.answered().is_none() && status.source().is_some();
@@ -440,20 +439,21 @@ impl Cluster {
         let hindrance = hindrance.or_else(|| Hindrance::of_name(status));
         let Some(hindrance) = hindrance else {
             self.hindered.store(0, Ordering::Relaxed);
-            return Failure::NoAnswer(error);
+            return CallFailure::NoAnswer(error);
         };
         self.hindered.fetch_add(1, Ordering::Relaxed);
         let (why, fix) = hindrance.words(&innermost(status));
         let what = format!("{} can't be reached", self.address);
         let error = StoreError::new(ErrorKind::Unreachable, what);
-        Failure::NoAnswer(error.because(why).fix(fix))
+        CallFailure::NoAnswer(error.because(why).fix(fix))
     }
 
     /// What an error of the client means.
-    pub(crate) fn explain(&self, status: &Status) -> Failure {
+    pub(crate) fn explain(&self, status: &Status) -> CallFailure {
         let message = status.message();
-        let refused =
-            |kind, what: String, fix: &str| Failure::Refused(StoreError::new(kind, what).fix(fix));
+        let refused = |kind, what: String, fix: &str| {
+            CallFailure::Refused(StoreError::new(kind, what).fix(fix))
+        };
         let bad_login = || {
             refused(
                 ErrorKind::ReadOnly,
@@ -462,8 +462,8 @@ impl Cluster {
             )
         };
         match status.code() {
-            Code::NotFound if message.contains(LEASE_NOT_FOUND) => Failure::LeaseEnded,
-            Code::OutOfRange if message.contains("compacted") => Failure::Compacted,
+            Code::NotFound if message.contains(LEASE_NOT_FOUND) => CallFailure::LeaseEnded,
+            Code::OutOfRange if message.contains("compacted") => CallFailure::Compacted,
             Code::ResourceExhausted if message.contains("space exceeded") => refused(
                 ErrorKind::Full,
                 format!("{} has no space left: {message}", self.address),
@@ -483,10 +483,10 @@ impl Cluster {
                 if !message.contains("auth store is old") =>
             {
                 let what = format!("{} can't be used: {message}", self.address);
-                Failure::Refused(StoreError::new(ErrorKind::Io, what))
+                CallFailure::Refused(StoreError::new(ErrorKind::Io, what))
             }
             // Also a login that is too old (Unauthenticated): the next connection logs in again.
-            _ => Failure::NoAnswer(self.unreachable(status)),
+            _ => CallFailure::NoAnswer(self.unreachable(status)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tenure_core::{ErrorKind, Key, StoreError};
 
 use crate::client::Client;
-use crate::cluster::{Failure, now};
+use crate::cluster::{CallFailure, now};
 use crate::layout::VERSION;
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use crate::records::KeyRecords;
@@ -26,12 +26,8 @@ impl EtcdStore {
         let began = now();
         let mut unanswered = None;
         loop {
-            let job = |client: Client| {
-                let transaction = transaction.clone();
-                async move { client.txn(transaction).await }
-            };
             let until = self.cluster.asked_until(by, began);
-            match self.cluster.ask_once(until, job) {
+            match self.cluster.ask_once(until, transaction, Client::txn) {
                 Ok(answer) if answer.succeeded => {
                     self.answered_with(answer.header.as_ref());
                     let revision = answer.revision();
@@ -46,7 +42,7 @@ impl EtcdStore {
                     }
                     return Ok(Err(seen));
                 }
-                Err(Failure::NoAnswer(error)) => {
+                Err(CallFailure::NoAnswer(error)) => {
                     // It may have been carried out. Making it once more is safe: its comparisons hold
                     // for one of the two only.
                     step.writes.may_be_made = true;
@@ -56,7 +52,7 @@ impl EtcdStore {
                     unanswered = Some(error);
                 }
                 // An etcd lease ended before the transaction was made.
-                Err(Failure::LeaseEnded) => {
+                Err(CallFailure::LeaseEnded) => {
                     step.writes.begun.clear();
                     return Ok(Err(Seen::default()));
                 }
@@ -139,7 +135,7 @@ impl EtcdStore {
         let Some(event) = step.proof().map(str::to_owned) else {
             return Ok(None);
         };
-        let (found, _) = self.page(RangeRequest::one(event), by)?;
+        let (found, _) = self.page(&RangeRequest::one(event), by)?;
         Ok(found.first().map(|kv| kv.create_revision))
     }
 
@@ -173,7 +169,7 @@ impl EtcdStore {
         let key = self.layout.version();
         let put = RequestOp::put(key.clone(), VERSION.to_string());
         let request = TxnRequest::only_if([Compare::missing(key)], [put]);
-        let answer = self.txn(request, by)?;
+        let answer = self.txn(&request, by)?;
         self.answered_with(answer.header.as_ref());
         self.write_origin(answer.succeeded, by)
     }

@@ -60,7 +60,7 @@ impl EtcdStore {
         token: Token,
         by: Instant,
     ) -> Result<Option<[Comparison; 2]>, StoreError> {
-        let (found, _) = self.page(RangeRequest::below(self.layout.lease(key, "")), by)?;
+        let (found, _) = self.page(&RangeRequest::below(self.layout.lease(key, "")), by)?;
         let records = KeyRecords::read(&self.layout, &found);
         Ok(records.lease(token).map(|lease| {
             let name = &lease.name;

@@ -18,33 +18,32 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tenure_host::interrupt::is_interrupted;
+use tenure_host::lock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
-
-use crate::store::lock;
 
 /// How long the thread waits for the next call of a process that makes one after another.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// Runs asynchronous work.
 pub(crate) struct Driver {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRuntime>,
     /// Started when it is needed first.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct SharedRuntime {
     /// Present until the end.
     runtime: Option<Runtime>,
     handle: Handle,
-    state: Mutex<State>,
+    state: Mutex<DriverState>,
     changed: Condvar,
     /// Asks the thread to step aside.
     aside: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct DriverState {
     /// Calls under way, each on the thread of its caller.
     calls: usize,
     /// Whether there was one since the thread looked.
@@ -58,7 +57,7 @@ impl Driver {
     pub(crate) fn new() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedRuntime {
                 handle: runtime.handle().clone(),
                 runtime: Some(runtime),
                 state: Mutex::default(),
@@ -138,7 +137,7 @@ async fn interrupted() {
 
 /// [`Driver::driven`].
 #[must_use = "the thread drives until this is dropped"]
-pub(crate) struct Driven<'a>(&'a Shared);
+pub(crate) struct Driven<'a>(&'a SharedRuntime);
 
 impl Drop for Driven<'_> {
     fn drop(&mut self) {
@@ -147,7 +146,7 @@ impl Drop for Driven<'_> {
 }
 
 /// A call under way.
-struct Call<'a>(&'a Shared);
+struct Call<'a>(&'a SharedRuntime);
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
@@ -159,8 +158,8 @@ impl Drop for Call<'_> {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedRuntime {
+    fn state(&self) -> MutexGuard<'_, DriverState> {
         lock(&self.state)
     }
 
@@ -193,7 +192,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedRuntime {
     fn drop(&mut self) {
         // It may be dropped in an asynchronous program, which must not block.
         if let Some(runtime) = self.runtime.take() {

@@ -27,7 +27,8 @@ use crate::proto::{Compare, KeyValue, RangeRequest};
 use crate::records::KeyRecords;
 use crate::session::seconds;
 use crate::step::{Again, EtcdStep, MOST_COMPARES, Seen, first_waiters, is_of_tasks};
-use crate::store::{EtcdStore, Known, lock};
+use crate::store::{EtcdStore, KnownKey};
+use tenure_host::lock;
 
 /// Other processes may use a key all the time: what was known of it longer ago is not worth a guess.
 const FRESH: Duration = Duration::from_secs(1);
@@ -84,7 +85,7 @@ impl EtcdStore {
     }
 
     /// Whether a key may still be as it was. A process that waits for it is woken because it is not.
-    fn may_be_current(&self, known: &Known) -> bool {
+    fn may_be_current(&self, known: &KnownKey) -> bool {
         let age = since_boot().saturating_sub(known.since);
         let is_ours = |holder: &Holder| self.presence.is_us(holder);
         let (leases, tickets) = (&known.records.leases, &known.records.tickets);

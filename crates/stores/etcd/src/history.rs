@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tenure_core::text::flat;
-use tenure_core::{Event, HistoryQuery, Repaired, StoreError};
+use tenure_core::{HistoryQuery, Repaired, StoreError};
 
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::read::whole;
@@ -12,31 +12,8 @@ use crate::repair::SHOWN;
 use crate::store::EtcdStore;
 
 impl EtcdStore {
-    /// The events that match, oldest first.
-    pub(crate) fn recorded(
-        &self,
-        query: &HistoryQuery,
-        by: Instant,
-    ) -> Result<Vec<Event>, StoreError> {
-        let found = self.event_records(query, by)?;
-        let events = found.iter().map(EventRecord::read);
-        let mut events: Vec<Event> = events.filter_map(Result::ok).collect();
-        events.sort_by_key(|event| event.id);
-        Ok(query.select(events))
-    }
-
-    /// What can't be understood of the same time.
-    pub(crate) fn damaged(
-        &self,
-        query: &HistoryQuery,
-        by: Instant,
-    ) -> Result<Vec<String>, StoreError> {
-        let found = self.event_records(query, by)?;
-        let damaged = found.iter().map(EventRecord::read);
-        Ok(damaged.filter_map(Result::err).collect())
-    }
-
-    fn event_records(
+    /// The records of the events of a query's time.
+    pub(crate) fn event_records(
         &self,
         query: &HistoryQuery,
         by: Instant,
@@ -60,7 +37,7 @@ impl EtcdStore {
             let name = kv.name().to_owned();
             let unchanged = Compare::unchanged(name.clone(), kv.mod_revision);
             let request = TxnRequest::only_if([unchanged], [RequestOp::delete(name)]);
-            if self.txn(request, by)?.succeeded {
+            if self.txn(&request, by)?.succeeded {
                 let was = String::from_utf8_lossy(&kv.value);
                 let was: String = was.chars().take(SHOWN).collect();
                 let was = flat(&was);
@@ -71,26 +48,26 @@ impl EtcdStore {
     }
 
     /// Removes the oldest events, if there are too many or they are too old. Best effort.
-    pub(crate) fn trim_history(&self, extent: Extent, by: Instant) -> Result<(), StoreError> {
+    pub(crate) fn trim_history(&self, extent: TrimExtent, by: Instant) -> Result<(), StoreError> {
         let begins = self.layout.history_begins();
-        let (mark, _) = self.page(RangeRequest::one(begins.clone()), by)?;
+        let (mark, _) = self.page(&RangeRequest::one(begins.clone()), by)?;
         let mark = mark.into_iter().next().unwrap_or_default();
         let first = self.layout.events().into_bytes();
         let begin = match extent {
-            Extent::SinceLast if mark.value.starts_with(&first) => mark.value,
-            Extent::SinceLast | Extent::Whole => first,
+            TrimExtent::SinceLast if mark.value.starts_with(&first) => mark.value,
+            TrimExtent::SinceLast | TrimExtent::Whole => first,
         };
         let count = RangeRequest {
             count_only: true,
             ..self.events_from(begin.clone())
         };
-        let count = self.read(count, by)?.count;
+        let count = self.read(&count, by)?.count;
         let most = i64::try_from(self.options.history_events).unwrap_or(i64::MAX);
         let oldest = self.options.clock.now().wall - self.options.history_age;
         let mut end = self.layout.event(oldest, "", 0).into_bytes();
         if count > most {
             let oldest = self.events_from(begin.clone()).keys_only();
-            let (oldest, _) = self.page(oldest.limited(count - most + 1), by)?;
+            let (oldest, _) = self.page(&oldest.limited(count - most + 1), by)?;
             end = end.max(oldest.into_iter().last().unwrap_or_default().key);
         }
         if end <= begin {
@@ -100,7 +77,7 @@ impl EtcdStore {
         let put = RequestOp::put(begins.clone(), end);
         // If another process was faster, this one has nothing left to do.
         let unchanged = Compare::unchanged(begins, mark.mod_revision);
-        self.txn(TxnRequest::only_if([unchanged], [delete, put]), by)?;
+        self.txn(&TxnRequest::only_if([unchanged], [delete, put]), by)?;
         Ok(())
     }
 
@@ -117,7 +94,7 @@ impl EtcdStore {
 /// The cluster walks through the names of all events that were removed since it was last compacted, so a step begins
 /// where the history was trimmed last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum TrimExtent {
     /// From where it was trimmed last.
     SinceLast,
     /// All of it: a machine whose clock is slow may have written before that, and one whose clock is fast may have trimmed
@@ -125,7 +102,7 @@ pub(crate) enum Extent {
     Whole,
 }
 
-impl Extent {
+impl TrimExtent {
     /// What the step with this random name trims.
     pub(crate) fn of(request: &str) -> Option<Self> {
         if request.starts_with("0000") {
@@ -188,7 +165,7 @@ mod tests {
             last
         }
 
-        fn trim(&self, extent: Extent) {
+        fn trim(&self, extent: TrimExtent) {
             self.store.trim_history(extent, soon()).unwrap();
         }
 
@@ -203,15 +180,15 @@ mod tests {
     fn events_of_a_slow_clock_are_trimmed_with_the_whole_history() {
         let [right, slow] = [(); 2].map(|()| Machine::new("slow-clock"));
         let last = right.uses_a_key(20);
-        right.trim(Extent::SinceLast);
+        right.trim(TrimExtent::SinceLast);
         assert_eq!(right.recorded().len(), MOST);
         assert_eq!(right.recorded().last(), Some(&last));
         slow.clock.jump_back(HOUR);
         let late = slow.uses_a_key(1);
-        right.trim(Extent::SinceLast);
+        right.trim(TrimExtent::SinceLast);
         // It began where the history was trimmed last.
         assert_eq!(right.recorded().len(), MOST + 2);
-        right.trim(Extent::Whole);
+        right.trim(TrimExtent::Whole);
         assert_eq!(right.recorded().len(), MOST);
         assert!(!right.recorded().contains(&late));
     }
@@ -221,13 +198,13 @@ mod tests {
         let [right, fast] = [(); 2].map(|()| Machine::new("fast-clock"));
         right.uses_a_key(3);
         fast.clock.jump_forward(24 * 60 * HOUR);
-        fast.trim(Extent::SinceLast);
+        fast.trim(TrimExtent::SinceLast);
         let last = right.uses_a_key(20);
         assert_eq!(right.recorded().last(), Some(&last));
-        right.trim(Extent::Whole);
+        right.trim(TrimExtent::Whole);
         assert_eq!(right.recorded().len(), MOST);
         right.uses_a_key(20);
-        right.trim(Extent::SinceLast);
+        right.trim(TrimExtent::SinceLast);
         assert_eq!(right.recorded().len(), MOST);
     }
 }

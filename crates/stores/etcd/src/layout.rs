@@ -52,7 +52,7 @@ pub(crate) struct Layout {
 
 /// What a name below `k/` stands for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Record<'a> {
+pub(crate) enum KeyRecord<'a> {
     Guard,
     Lease(&'a str),
     Life(&'a str),
@@ -118,13 +118,13 @@ impl Layout {
     }
 
     /// The key and the record that a name below `k/` stands for.
-    pub(crate) fn parse<'a>(&self, name: &'a str) -> Option<(Key, Record<'a>)> {
+    pub(crate) fn parse<'a>(&self, name: &'a str) -> Option<(Key, KeyRecord<'a>)> {
         let (key, record) = name.strip_prefix(&self.keys())?.split_once('/')?;
         let record = match record.split_once('/') {
-            None if record == "g" => Record::Guard,
-            Some(("l", name)) => Record::Lease(name),
-            Some(("a", name)) => Record::Life(name),
-            Some(("t", name)) => Record::Ticket(name),
+            None if record == "g" => KeyRecord::Guard,
+            Some(("l", name)) => KeyRecord::Lease(name),
+            Some(("a", name)) => KeyRecord::Life(name),
+            Some(("t", name)) => KeyRecord::Ticket(name),
             _ => return None,
         };
         Some((Key::parse(decoded(key)?).ok()?, record))
@@ -264,15 +264,15 @@ mod tests {
             let key = Key::parse(name).unwrap();
             assert_eq!(
                 layout.parse(&layout.lease(&key, "n-1")),
-                Some((key.clone(), Record::Lease("n-1"))),
+                Some((key.clone(), KeyRecord::Lease("n-1"))),
             );
             assert_eq!(
                 layout.parse(&layout.ticket(&key, "n-1")),
-                Some((key.clone(), Record::Ticket("n-1"))),
+                Some((key.clone(), KeyRecord::Ticket("n-1"))),
             );
             assert_eq!(
                 layout.parse(&layout.guard(&key)),
-                Some((key.clone(), Record::Guard)),
+                Some((key.clone(), KeyRecord::Guard)),
             );
             let prefix = layout.waits_of_grant(Token(7));
             let wait = Layout::wait(&prefix, &key, "n-1");

@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use tenure_core::decide::{Claimant, compatible_with};
 use tenure_core::queue::{HEARTBEAT, TURN_LAPSE};
-use tenure_core::{Key, KeyKind, Moment, Presence, Ticket, Waiter};
+use tenure_core::{Key, Presence, Ticket, Waiter};
 
-use crate::records::KeyRecords;
-use crate::step::EtcdStep;
-use crate::store::lock;
+use crate::step::{EtcdStep, is_of_tasks};
+use tenure_host::lock;
 
 /// How long a waiter may let a free key lie. Another waiter sees that it is free after [`HEARTBEAT`] at the latest, so both
 /// together are [`TURN_LAPSE`].
@@ -66,7 +65,7 @@ impl EtcdStep<'_> {
             return false;
         };
         // A task may be kept from a waiter by its section.
-        if matches!(key.kind(), KeyKind::Task(_) | KeyKind::Section(_)) {
+        if is_of_tasks(Some(key)) {
             return false;
         }
         let claimant = Claimant::waiting(waiter);
@@ -82,7 +81,15 @@ impl EtcdStep<'_> {
                 || session == Some(&false)
                 || let_pass.has(key, other.ticket, self.began)
         };
-        let could = could_have(&self.now, key, records, waiter)
+        let standing = records.leases.iter();
+        let standing = standing.filter(|one| records.alive.contains_key(&one.name));
+        let standing: Vec<_> = standing
+            .map(|one| one.lease(key, &self.now, false))
+            .collect();
+        let could = standing.len() < waiter.mode.room()
+            && standing
+                .iter()
+                .all(|lease| compatible_with(lease, claimant))
             && tickets.filter(goes_first).all(is_absent);
         if could {
             let_pass.note(key, waiter.ticket, self.began);
@@ -91,16 +98,4 @@ impl EtcdStep<'_> {
         }
         let_pass.has(key, waiter.ticket, self.began)
     }
-}
-
-/// Whether no lease keeps a waiter from its key.
-fn could_have(now: &Moment, key: &Key, records: &KeyRecords, waiter: &Waiter) -> bool {
-    let claimant = Claimant::waiting(waiter);
-    let standing = records.leases.iter();
-    let standing = standing.filter(|one| records.alive.contains_key(&one.name));
-    let standing: Vec<_> = standing.map(|one| one.lease(key, now, false)).collect();
-    standing.len() < waiter.mode.room()
-        && standing
-            .iter()
-            .all(|lease| compatible_with(lease, claimant))
 }

@@ -29,7 +29,8 @@ use tenure_core::{ErrorKind, StoreError};
 
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, ResponseHeader, TxnRequest};
 use crate::records::{json, number, parsed};
-use crate::store::{EtcdStore, lock};
+use crate::store::EtcdStore;
+use tenure_host::lock;
 
 /// How far the tokens are raised above the highest that is known. No cluster changes so often between a backup and its
 /// restoration; etcd's documentation names the same number for `--bump-revision`.
@@ -195,13 +196,13 @@ impl EtcdStore {
     fn examine_origin(&self, by: Instant) -> Result<(Origin, Option<StoreError>), StoreError> {
         self.recall_tokens();
         let before = lock(&self.tokens).marks.clone();
-        let found = self.read(RangeRequest::one(self.layout.origin()), by)?;
+        let found = self.read(&RangeRequest::one(self.layout.origin()), by)?;
         self.answered_with(found.header.as_ref());
         self.read_origin(found.kvs.first())?;
         // A store that does not exist yet is made above what is remembered.
         let is_new = found.kvs.is_empty()
             && self
-                .page(RangeRequest::one(self.layout.version()), by)?
+                .page(&RangeRequest::one(self.layout.version()), by)?
                 .0
                 .is_empty();
         let tokens = lock(&self.tokens);
@@ -235,7 +236,7 @@ impl EtcdStore {
         };
         let put = RequestOp::put(name, json(after));
         let request = TxnRequest::only_if([same], [put]);
-        Ok(self.txn(request, by)?.succeeded)
+        Ok(self.txn(&request, by)?.succeeded)
     }
 
     /// Writes the record of a store that has none. If the store `is_new`, its tokens begin above those that this machine
@@ -256,7 +257,7 @@ impl EtcdStore {
         };
         let name = self.layout.origin();
         let put = RequestOp::put(name.clone(), json(&origin));
-        self.txn(TxnRequest::only_if([Compare::missing(name)], [put]), by)?;
+        self.txn(&TxnRequest::only_if([Compare::missing(name)], [put]), by)?;
         Ok(())
     }
 
@@ -308,7 +309,7 @@ impl EtcdStore {
             (Origin { raised, ..origin }, highest)
         };
         let put = RequestOp::put(self.layout.origin(), json(&after));
-        self.txn(TxnRequest::always([put]), by)?;
+        self.txn(&TxnRequest::always([put]), by)?;
         lock(&self.tokens).read = Some(after);
         Ok(highest)
     }

@@ -6,7 +6,7 @@ use tenure_core::{ErrorKind, StoreError};
 use tenure_host::interrupt::is_interrupted;
 
 use crate::client::Client;
-use crate::cluster::{Failure, remaining};
+use crate::cluster::{CallFailure, remaining};
 use crate::proto::{KeyValue, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use crate::store::EtcdStore;
 
@@ -28,31 +28,25 @@ pub(crate) fn whole<T>(
 
 impl EtcdStore {
     /// A transaction that may be made twice.
-    pub(crate) fn txn(&self, request: TxnRequest, by: Instant) -> Result<TxnResponse, StoreError> {
-        let job = move |client: Client| {
-            let request = request.clone();
-            async move { client.txn(request).await }
-        };
-        self.cluster.ask(by, job).map_err(Failure::into_error)
+    pub(crate) fn txn(&self, request: &TxnRequest, by: Instant) -> Result<TxnResponse, StoreError> {
+        let answer = self.cluster.ask(by, request, Client::txn);
+        answer.map_err(CallFailure::into_error)
     }
 
     /// One read.
     pub(crate) fn read(
         &self,
-        range: RangeRequest,
+        range: &RangeRequest,
         by: Instant,
     ) -> Result<RangeResponse, StoreError> {
-        let job = move |client: Client| {
-            let range = range.clone();
-            async move { client.range(range).await }
-        };
-        self.cluster.ask(by, job).map_err(Failure::into_error)
+        let answer = self.cluster.ask(by, range, Client::range);
+        answer.map_err(CallFailure::into_error)
     }
 
     /// What it finds, and the revision.
     pub(crate) fn page(
         &self,
-        range: RangeRequest,
+        range: &RangeRequest,
         by: Instant,
     ) -> Result<(Vec<KeyValue>, i64), StoreError> {
         let found = self.read(range, by)?;
@@ -80,7 +74,7 @@ impl EtcdStore {
         range.limit = PAGE;
         loop {
             range.revision = revision;
-            let (found, at) = self.page(range.clone(), by)?;
+            let (found, at) = self.page(&range, by)?;
             if revision == 0 {
                 revision = at;
             }

@@ -11,7 +11,7 @@ use tenure_core::{
     Moment, StoreError, Ticket, Token, Waiter,
 };
 
-use crate::layout::{Layout, Record};
+use crate::layout::{KeyRecord, Layout};
 use crate::origin::is_zero;
 use crate::proto::KeyValue;
 
@@ -60,7 +60,7 @@ pub(crate) struct SessionRecord {
 
 /// The guard of a key.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Guard {
+pub(crate) struct KeyGuard {
     /// The step that wrote it last.
     pub(crate) request: String,
 }
@@ -208,14 +208,14 @@ pub(crate) struct KeyRecords {
 
 impl KeyRecords {
     /// Adds one record.
-    pub(crate) fn add(&mut self, record: &Record<'_>, kv: &KeyValue) {
+    pub(crate) fn add(&mut self, record: &KeyRecord<'_>, kv: &KeyValue) {
         let understood = match record {
-            Record::Guard => {
+            KeyRecord::Guard => {
                 self.guard = kv.mod_revision;
-                let guard = serde_json::from_slice::<Guard>(&kv.value);
+                let guard = serde_json::from_slice::<KeyGuard>(&kv.value);
                 guard.map(|guard| self.request = Some(guard.request))
             }
-            Record::Lease(name) => {
+            KeyRecord::Lease(name) => {
                 let record = serde_json::from_slice(&kv.value);
                 let is_damaged = record.is_err();
                 let (record, understood): (LeaseRecord, _) = match record {
@@ -232,11 +232,11 @@ impl KeyRecords {
                 });
                 understood
             }
-            Record::Life(name) => {
+            KeyRecord::Life(name) => {
                 self.alive.insert((*name).to_owned(), kv.lease);
                 Ok(())
             }
-            Record::Ticket(name) => match serde_json::from_slice::<Waiter>(&kv.value) {
+            KeyRecord::Ticket(name) => match serde_json::from_slice::<Waiter>(&kv.value) {
                 Ok(waiter) => {
                     self.tickets.push(StoredTicket {
                         name: (*name).to_owned(),

@@ -16,7 +16,7 @@ use tenure_core::{Key, KeyKind, Repaired, StoreError};
 use crate::cluster::remaining;
 use crate::layout::encoded;
 use crate::proto::{Compare, RangeRequest, RequestOp, TxnRequest};
-use crate::records::{Guard, KeyRecords, json};
+use crate::records::{KeyGuard, KeyRecords, json};
 use crate::store::{EtcdStore, only_store, request, starved};
 
 /// What to repair.
@@ -72,7 +72,7 @@ impl EtcdStore {
         by: Instant,
     ) -> Result<(), StoreError> {
         loop {
-            let (found, revision) = self.page(RangeRequest::below(self.layout.key(key)), by)?;
+            let (found, revision) = self.page(&RangeRequest::below(self.layout.key(key)), by)?;
             let records = KeyRecords::read(&self.layout, &found);
             let gone = |name: &String| !records.alive.contains_key(name);
             if records
@@ -98,7 +98,7 @@ impl EtcdStore {
                 Compare::nothing_new_below(self.layout.key(key), revision),
             ];
             let request = TxnRequest::only_if(unchanged, success);
-            if self.txn(request, by)?.succeeded {
+            if self.txn(&request, by)?.succeeded {
                 repaired.done.extend(done);
             } else if remaining(by).is_zero() {
                 return Err(starved(Some(key)));
@@ -142,7 +142,7 @@ impl EtcdStore {
             ));
         }
         if is_used && (!is_whole || !success.is_empty()) {
-            let guard = Guard { request: request() };
+            let guard = KeyGuard { request: request() };
             success.push(RequestOp::put(layout.guard(key), json(&guard)));
         } else if !is_used && records.guard > 0 {
             done.push(format!(

@@ -1,4 +1,4 @@
-//! The session of a process that waits: [`Session`].
+//! The session of a process that waits: [`ProcessSession`].
 //!
 //! A session is a key that is tied to an etcd lease, and named like the liveness lock of its process. While it
 //! is there, the process counts as present on every machine, and its turn is not passed over. One task
@@ -9,39 +9,41 @@
 //! A session that has ended is begun again under the same name. So a wait that was cut off from the cluster goes on in
 //! its old place, if its ticket is still there.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use tenure_core::{Binding, StoreError};
 use tenure_host::clock::since_boot;
 
 use crate::client::{Client, LEASE_NOT_FOUND};
-use crate::cluster::{Cluster, Failure, no_thread};
+use crate::cluster::{CallFailure, Cluster, no_thread};
 use crate::layout::Layout;
 use crate::proto::{RangeRequest, RequestOp, TxnRequest};
 use crate::records::{SessionRecord, json};
+use tenure_host::lock;
 
 /// How long one keep-alive of the task may take.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// The session of this process at one store.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ProcessSession {
     cluster: Arc<Cluster>,
     key: String,
     record: Vec<u8>,
     ttl: Duration,
-    state: Mutex<State>,
+    confirmation: Mutex<Confirmation>,
 }
 
+/// The etcd lease of a session, and what is known of it.
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct Confirmation {
     etcd_lease: i64,
     /// When the last confirmation was asked for, on the boot clock; `None` if something says that it has ended.
-    confirmed: Option<Duration>,
+    at: Option<Duration>,
 }
 
-impl Session {
+impl ProcessSession {
     /// Begins a session, and a task that keeps it alive until the session is dropped.
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
@@ -58,7 +60,7 @@ impl Session {
                 binding: binding.clone(),
             }),
             ttl,
-            state: Mutex::default(),
+            confirmation: Mutex::default(),
         });
         session.begin_again(by)?;
         let keep = keep(Arc::downgrade(&session), ttl);
@@ -71,55 +73,48 @@ impl Session {
         &self.key
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn confirmation(&self) -> MutexGuard<'_, Confirmation> {
+        lock(&self.confirmation)
     }
 
     /// Whether the cluster may have ended it: no confirmation came for most of its time.
     pub(crate) fn may_have_ended(&self) -> bool {
-        let confirmed = self.state().confirmed;
+        let confirmed = self.confirmation().at;
         confirmed.is_none_or(|at| since_boot().saturating_sub(at) > self.ttl / 2)
     }
 
     /// It may be gone although it was confirmed: a leader that is about to be deposed confirms what it can't keep.
     pub(crate) fn doubt(&self) {
-        self.state().confirmed = None;
+        self.confirmation().at = None;
     }
 
     /// Shows the cluster that this process is alive; begins the session again if it has ended.
     pub(crate) fn confirm(&self, by: Instant) -> Result<(), StoreError> {
         let asked = since_boot();
-        let (lease, key) = (self.state().etcd_lease, self.key.clone());
-        match self
-            .cluster
-            .ask(by, move |client| keep_alive(client, key.clone(), lease))
-        {
+        let kept = (self.key.clone(), self.etcd_lease());
+        let keep = |client, (key, lease)| keep_alive(client, key, lease);
+        match self.cluster.ask(by, &kept, keep) {
             Ok(()) => {
-                self.state().confirmed = Some(asked);
+                self.confirmation().at = Some(asked);
                 Ok(())
             }
-            Err(Failure::LeaseEnded) => self.begin_again(by),
+            Err(CallFailure::LeaseEnded) => self.begin_again(by),
             Err(other) => Err(other.into_error()),
         }
     }
 
     /// Ties the session's key to a new etcd lease.
     fn begin_again(&self, by: Instant) -> Result<(), StoreError> {
-        let asked = since_boot();
-        let (key, record, ttl) = (self.key.clone(), self.record.clone(), self.ttl);
-        let begun = self.cluster.ask(by, move |client| {
-            begin(client, key.clone(), record.clone(), ttl)
-        });
-        *self.state() = State {
-            etcd_lease: begun.map_err(Failure::into_error)?,
-            confirmed: Some(asked),
-        };
+        let (named, ttl) = ((self.key.clone(), self.record.clone()), self.ttl);
+        let begin = |client, (key, record)| begin(client, key, record, ttl);
+        let begun = self.cluster.ask(by, &named, begin);
+        *self.confirmation() = begun.map_err(CallFailure::into_error)?;
         Ok(())
     }
 
     /// The etcd lease that its key is tied to.
     pub(crate) fn etcd_lease(&self) -> i64 {
-        self.state().etcd_lease
+        self.confirmation().etcd_lease
     }
 }
 
@@ -134,11 +129,12 @@ async fn begin(
     key: String,
     record: Vec<u8>,
     ttl: Duration,
-) -> Result<i64, tonic::Status> {
-    let lease = client.grant(seconds(ttl)).await?.id;
-    let put = RequestOp::put_tied(key, record, lease);
+) -> Result<Confirmation, tonic::Status> {
+    let at = Some(since_boot());
+    let etcd_lease = client.clone().grant(seconds(ttl)).await?.id;
+    let put = RequestOp::put_tied(key, record, etcd_lease);
     client.txn(TxnRequest::always([put])).await?;
-    Ok(lease)
+    Ok(Confirmation { etcd_lease, at })
 }
 
 /// Keeps an etcd lease alive, and makes sure that it is the session's: an attempt to begin the session that got no
@@ -154,7 +150,7 @@ async fn keep_alive(client: Client, key: String, lease: i64) -> Result<(), tonic
 }
 
 /// Keeps a session alive for as long as it is not dropped.
-async fn keep(session: Weak<Session>, ttl: Duration) {
+async fn keep(session: Weak<ProcessSession>, ttl: Duration) {
     let mut pause = ttl / 3;
     loop {
         tokio::time::sleep(pause).await;
@@ -162,7 +158,7 @@ async fn keep(session: Weak<Session>, ttl: Duration) {
             return;
         };
         let asked = since_boot();
-        let lease = session.state().etcd_lease;
+        let lease = session.etcd_lease();
         let member = session.cluster.current();
         let kept = tokio::time::timeout(ATTEMPT, session.keep_once(lease)).await;
         if kept.is_err() {
@@ -171,9 +167,9 @@ async fn keep(session: Weak<Session>, ttl: Duration) {
         }
         pause = match kept {
             Ok(Ok(())) => {
-                let mut state = session.state();
-                if state.etcd_lease == lease {
-                    state.confirmed = Some(asked);
+                let mut confirmation = session.confirmation();
+                if confirmation.etcd_lease == lease {
+                    confirmation.at = Some(asked);
                 }
                 ttl / 3
             }
@@ -183,20 +179,16 @@ async fn keep(session: Weak<Session>, ttl: Duration) {
     }
 }
 
-impl Session {
+impl ProcessSession {
     /// One keep-alive, or a new beginning if the session has ended: a waiter that sleeps must not lose its place.
-    async fn keep_once(&self, lease: i64) -> Result<(), Failure> {
+    async fn keep_once(&self, lease: i64) -> Result<(), CallFailure> {
         let explain = |status| self.cluster.explain(&status);
         let (member, client) = self.cluster.client().await.map_err(explain)?;
         let kept = keep_alive(client.clone(), self.key.clone(), lease).await;
         match kept.map_err(explain) {
-            Err(Failure::LeaseEnded) => {
-                let asked = since_boot();
-                let begun = begin(client, self.key.clone(), self.record.clone(), self.ttl);
-                *self.state() = State {
-                    etcd_lease: begun.await.map_err(explain)?,
-                    confirmed: Some(asked),
-                };
+            Err(CallFailure::LeaseEnded) => {
+                let begun = begin(client, self.key.clone(), self.record.clone(), self.ttl).await;
+                *self.confirmation() = begun.map_err(explain)?;
                 Ok(())
             }
             Err(other) => {

@@ -40,13 +40,14 @@ use tenure_host::{identity, liveness};
 use tenure_tasks::TaskError;
 
 use crate::client::Client;
-use crate::cluster::Failure;
+use crate::cluster::CallFailure;
 use crate::guess::Assumed;
 use crate::layout::Layout;
 use crate::proto::{Compare, KeyValue, RangeRequest};
 use crate::records::{KeyRecords, number};
-use crate::store::{EtcdStore, lock};
+use crate::store::EtcdStore;
 use crate::tasks::SeenTasks;
+use tenure_host::lock;
 
 pub(crate) use writes::{MOST_OPERATIONS, Write, Writes};
 
@@ -227,19 +228,11 @@ impl<'a> EtcdStep<'a> {
         let ranges = ranges.into_iter();
         let ranges = ranges.map(|range| RangeRequest { revision, ..range });
         let ranges: Vec<_> = ranges.collect();
-        let job = move |client: Client| {
-            let ranges = ranges.clone();
-            async move { client.read(ranges).await }
-        };
-        let (found, at) = match self.store.cluster.ask(self.by, job) {
-            Ok(answer) => answer,
-            Err(failure) => {
-                if matches!(failure, Failure::Compacted) {
-                    self.again = Some(Again::Compacted);
-                }
-                return Err(failure.into_error());
-            }
-        };
+        let read = self.store.cluster.ask(self.by, &ranges, Client::read);
+        if matches!(read, Err(CallFailure::Compacted)) {
+            self.again = Some(Again::Compacted);
+        }
+        let (found, at) = read.map_err(CallFailure::into_error)?;
         let mut found = found.into_iter();
         if revision == 0 {
             self.seen.revision = at;
@@ -267,7 +260,7 @@ impl<'a> EtcdStep<'a> {
             .iter()
             .filter(|key| !self.seen.keys.contains_key(*key))
             .filter(|key| {
-                !(self.seen.tasks.all_sections && matches!(key.kind(), KeyKind::Section(_)))
+                !self.seen.tasks.all_sections || !matches!(key.kind(), KeyKind::Section(_))
             })
             .collect();
         for some in unknown.chunks(AT_ONCE) {

@@ -1,9 +1,8 @@
 //! [`EtcdStore`]: its parts, its steps, its waits.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{EngineStore, Sweep, inspect, reap};
@@ -12,25 +11,25 @@ use tenure_core::{
     LivenessId, Moment, Records, Revision, Snapshot, StoreError, Waited, Watched,
 };
 use tenure_host::clock::since_boot;
-use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
+use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore, lock};
 use tenure_tasks::TaskError;
 
 use crate::address::Address;
 use crate::client::Client;
-use crate::cluster::{Cluster, Failure, now, remaining};
+use crate::cluster::{CallFailure, Cluster, now, remaining};
 use crate::etcd_leases::{EtcdLease, EtcdLeases};
 use crate::guess::{Assumed, Near};
-use crate::history::Extent;
-use crate::layout::{Layout, Record, encoded};
+use crate::history::TrimExtent;
+use crate::layout::{KeyRecord, Layout, encoded};
 use crate::let_pass::LetPass;
 use crate::memory::{Memory, MemoryFolder};
 use crate::origin::Tokens;
 use crate::proto::RangeRequest;
 use crate::read::whole;
-use crate::records::KeyRecords;
-use crate::session::{Session, seconds};
+use crate::records::{EventRecord, KeyRecords};
+use crate::session::{ProcessSession, seconds};
 use crate::step::{Again, EtcdStep, Seen};
-use crate::tasks::Turn;
+use crate::tasks::TaskTurn;
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -74,17 +73,17 @@ pub struct EtcdStore {
     pub(crate) layout: Layout,
     pub(crate) presence: LocalPresence,
     pub(crate) options: EtcdOptions,
-    session: Mutex<Option<Arc<Session>>>,
+    session: Mutex<Option<Arc<ProcessSession>>>,
     pub(crate) etcd_leases: Mutex<EtcdLeases>,
     /// The records of the keys that this process used last, as it left or read them.
-    pub(crate) known: Mutex<HashMap<Key, Known>>,
+    pub(crate) known: Mutex<HashMap<Key, KnownKey>>,
     pub(crate) near: Mutex<Near>,
     pub(crate) tokens: Mutex<Tokens>,
     pub(crate) let_pass: Mutex<LetPass>,
 }
 
 /// The records of a key, as this process left or read them.
-pub(crate) struct Known {
+pub(crate) struct KnownKey {
     pub(crate) records: KeyRecords,
     /// Whether the sessions of waiters were there.
     pub(crate) sessions: HashMap<String, bool>,
@@ -151,7 +150,7 @@ impl EtcdStore {
             return Ok(session.key().to_owned());
         }
         let ttl = self.options.session_ttl;
-        let begun = Session::begin(&self.cluster, &self.layout, binding, ttl, by)?;
+        let begun = ProcessSession::begin(&self.cluster, &self.layout, binding, ttl, by)?;
         let key = begun.key().to_owned();
         *session = Some(begun);
         Ok(key)
@@ -171,17 +170,15 @@ impl EtcdStore {
         self.recall_tokens();
         let (asked, seconds) = (since_boot(), seconds(ttl));
         let unused = lock(&self.etcd_leases).take_unused();
-        let grant = move |client: Client| {
-            let unused = unused.clone();
-            async move {
-                if !unused.is_empty() {
-                    // Beside the request, so that no caller waits for it.
-                    tokio::spawn(client.clone().revoke(unused));
-                }
-                client.grant(seconds).await
+        let grant = move |client: Client, unused: Vec<i64>| async move {
+            if !unused.is_empty() {
+                // Beside the request, so that no caller waits for it.
+                tokio::spawn(client.clone().revoke(unused));
             }
+            client.grant(seconds).await
         };
-        let granted = self.cluster.ask(by, grant).map_err(Failure::into_error)?;
+        let granted = self.cluster.ask(by, &unused, grant);
+        let granted = granted.map_err(CallFailure::into_error)?;
         self.answered_with(granted.header.as_ref());
         Ok(EtcdLease {
             id: granted.id,
@@ -208,7 +205,7 @@ impl EtcdStore {
             sessions.retain(|name, _| records.has_waiter(name));
             known.insert(
                 key.clone(),
-                Known {
+                KnownKey {
                     records,
                     sessions,
                     since,
@@ -245,7 +242,7 @@ impl EtcdStore {
             Some(Again::Compacted) => Ok(()),
             Some(Again::Unfinished) => Ok(self.finish(by)?),
             Some(Again::NotYet) => {
-                Turn::pause(by);
+                TaskTurn::pause(by);
                 Ok(())
             }
             Some(Again::Crowded) => {
@@ -313,7 +310,7 @@ impl EtcdStore {
             let since = since_boot();
             let mut step = EtcdStep::new(self, by, seen, request());
             step.assumed = Assumed::begin(may_assume, attempts);
-            step.turn = turn.as_ref().map(Turn::name);
+            step.turn = turn.as_ref().map(TaskTurn::name);
             step.gives_way = key.is_none();
             step.attempts = attempts;
             let tried = verb(&mut step).and_then(|answer| Ok((answer, step.transaction(key)?)));
@@ -353,7 +350,7 @@ impl EtcdStore {
                     }
                     drop(etcd_leases);
                     if step.proof().is_some()
-                        && let Some(extent) = Extent::of(&step.writes.request)
+                        && let Some(extent) = TrimExtent::of(&step.writes.request)
                     {
                         let _ = self.trim_history(extent, by);
                     }
@@ -374,7 +371,7 @@ impl EtcdStore {
                     let asks = turn.is_none() || attempts.is_multiple_of(OFTEN);
                     if key.is_none() && attempts >= OFTEN && asks {
                         drop(turn.take());
-                        turn = Turn::take(self, request(), by);
+                        turn = TaskTurn::take(self, request(), by);
                     }
                     let guard = |seen: &Seen, key| {
                         seen.keys.get(key).map(|records: &KeyRecords| records.guard)
@@ -395,7 +392,7 @@ impl EtcdStore {
 
     /// The revision now, if this is a store of this version.
     fn current_revision(&self, by: Instant) -> Result<i64, StoreError> {
-        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
+        let (version, revision) = self.page(&RangeRequest::one(self.layout.version()), by)?;
         self.check_version(version.first())?;
         Ok(revision)
     }
@@ -425,7 +422,7 @@ impl EtcdStore {
         for beginning in beginnings {
             let range = RangeRequest::below(self.layout.keys() + &encoded(beginning));
             for kv in self.pages(range.keys_only(), revision, by)?.0 {
-                if let Some((key, Record::Lease(_) | Record::Ticket(_))) =
+                if let Some((key, KeyRecord::Lease(_) | KeyRecord::Ticket(_))) =
                     self.layout.parse(kv.name())
                 {
                     names.insert(key);
@@ -503,21 +500,13 @@ pub(crate) fn only_store(error: TaskError) -> StoreError {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 pub(crate) fn request() -> String {
     tenure_host::random_uuid().simple().to_string()
 }
 
 impl LocalStore for EtcdStore {
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.presence.inherited_fd()
-    }
-
-    fn asked_file(&self) -> Option<std::path::PathBuf> {
-        self.presence.asked_file()
+    fn presence(&self) -> &LocalPresence {
+        &self.presence
     }
 }
 
@@ -570,11 +559,17 @@ impl Records for EtcdStore {
     }
 
     fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
-        self.recorded(query, by)
+        let found = self.event_records(query, by)?;
+        let events = found.iter().map(EventRecord::read);
+        let mut events: Vec<Event> = events.filter_map(Result::ok).collect();
+        events.sort_by_key(|event| event.id);
+        Ok(query.select(events))
     }
 
     fn damaged_events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<String>, StoreError> {
-        self.damaged(query, by)
+        let found = self.event_records(query, by)?;
+        let damaged = found.iter().map(EventRecord::read);
+        Ok(damaged.filter_map(Result::err).collect())
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {

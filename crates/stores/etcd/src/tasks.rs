@@ -28,7 +28,7 @@ mod records;
 mod repair;
 mod step;
 
-pub(crate) use guard::{SeenTasks, Turn, all_parts};
+pub(crate) use guard::{SeenTasks, TaskTurn, all_parts};
 
 use std::time::Instant;
 
@@ -45,7 +45,6 @@ use tenure_tasks::{
     TaskQuery, TaskStep as _, TaskStore, Withdrawal, lines, next, sections,
 };
 
-use self::records::PastRecord;
 use crate::step::{EtcdStep, Seen};
 use crate::store::EtcdStore;
 
@@ -116,8 +115,8 @@ impl TaskStore for EtcdStore {
         self.read_tasks(by, |step| {
             let prefix = step.store.layout.entry('h', &[id]) + "/";
             let list = step.list(&prefix, entries::ALL)?;
-            let read = |value: &Vec<u8>| serde_json::from_slice::<PastRecord>(value).ok();
-            let mut past: Vec<Past> = list.values().filter_map(read).map(Past::from).collect();
+            let read = |value: &Vec<u8>| serde_json::from_slice(value).ok();
+            let mut past: Vec<Past> = list.values().filter_map(read).collect();
             past.sort_by(|one, other| {
                 let newest = (other.until, other.at).cmp(&(one.until, one.at));
                 newest.then_with(|| one.field.cmp(&other.field))

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{ErrorKind, Holder, Key, Presence, StoreError, Waited, Watched};
+use tenure_core::{ErrorKind, Holder, Presence, StoreError, Waited, Watched};
 use tenure_host::clock::since_boot;
 
 use crate::client::Client;
 use crate::cluster::{Cluster, no_thread};
 use crate::proto::{KeyValue, NO_PUT, RangeRequest, WatchCreateRequest, after};
-use crate::store::{EtcdStore, WAKE_UP_BITS, lock};
+use crate::store::{EtcdStore, WAKE_UP_BITS};
+use tenure_host::lock;
 
 impl EtcdStore {
     /// Blocks until something that is watched has changed, or the time has passed.
@@ -60,22 +61,6 @@ impl EtcdStore {
         watched: &Watched<'_>,
         seen: i64,
     ) -> (Vec<String>, Vec<WatchCreateRequest>) {
-        let (mut tickets, mut keys) = self.watched_of_key(watched.key, watched, seen);
-        for (other, _) in &watched.others {
-            let (more_tickets, more_keys) = self.watched_of_key(other, watched, seen);
-            tickets.extend(more_tickets);
-            keys.extend(more_keys);
-        }
-        (tickets, keys)
-    }
-
-    /// The same for one key.
-    fn watched_of_key(
-        &self,
-        key: &Key,
-        watched: &Watched<'_>,
-        seen: i64,
-    ) -> (Vec<String>, Vec<WatchCreateRequest>) {
         let removal = |key: String| WatchCreateRequest {
             key: key.into_bytes(),
             start_revision: seen.saturating_add(1),
@@ -83,30 +68,31 @@ impl EtcdStore {
             ..WatchCreateRequest::default()
         };
         let known = lock(&self.known);
-        let records = known.get(key).map(|known| &known.records);
-        let tickets = records.into_iter().flat_map(|records| &records.tickets);
-        let own = tickets
-            .filter(|one| {
+        let (mut own, mut keys) = (Vec::new(), Vec::new());
+        let others = watched.others.iter().map(|(key, _)| *key);
+        for key in std::iter::once(watched.key).chain(others) {
+            let records = known.get(key).map(|known| &known.records);
+            let tickets = records.into_iter().flat_map(|records| &records.tickets);
+            let ours = tickets.filter(|one| {
                 one.waiter.presence == Presence::Here && self.presence.is_us(&one.waiter.holder)
-            })
-            .map(|one| self.layout.ticket(key, &one.name))
-            .collect();
-        let mut keys = Vec::new();
-        for holder in &watched.ahead {
-            let leases = records.into_iter().flat_map(|records| &records.leases);
-            let held = leases.filter(|one| one.record.holder == **holder);
-            keys.extend(held.map(|one| removal(self.layout.life(key, &one.name))));
-            if let Some(lock) = holder.liveness_lock() {
-                keys.push(removal(self.layout.session(&lock.0)));
-            }
-        }
-        if watched.ahead.is_empty() {
-            // The holder of a lease waits for its end.
-            let leases = self.layout.key(key) + "l/";
-            keys.push(WatchCreateRequest {
-                range_end: after(&leases),
-                ..removal(leases)
             });
+            own.extend(ours.map(|one| self.layout.ticket(key, &one.name)));
+            for holder in &watched.ahead {
+                let leases = records.into_iter().flat_map(|records| &records.leases);
+                let held = leases.filter(|one| one.record.holder == **holder);
+                keys.extend(held.map(|one| removal(self.layout.life(key, &one.name))));
+                if let Some(lock) = holder.liveness_lock() {
+                    keys.push(removal(self.layout.session(&lock.0)));
+                }
+            }
+            if watched.ahead.is_empty() {
+                // The holder of a lease waits for its end.
+                let leases = self.layout.key(key) + "l/";
+                keys.push(WatchCreateRequest {
+                    range_end: after(&leases),
+                    ..removal(leases)
+                });
+            }
         }
         (own, keys)
     }
@@ -168,7 +154,7 @@ async fn have_changed(client: &Client, tickets: &[String], seen: i64) -> bool {
     let ranges = tickets.iter().cloned();
     let ranges = ranges.map(|ticket| RangeRequest::one(ticket).keys_only());
     let same = |kvs: &Vec<KeyValue>| kvs.iter().any(|kv| kv.mod_revision <= seen);
-    match client.read(ranges.collect()).await {
+    match client.clone().read(ranges.collect()).await {
         Ok((found, _)) => !found.iter().all(same),
         // If it can't be read, it can't be watched, either.
         Err(_) => true,

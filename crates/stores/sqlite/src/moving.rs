@@ -21,7 +21,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
 use tenure_core::{Binding, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
-use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::atomic::{self, PutResult};
 use tenure_host::files::permissions::create_folder;
 use tenure_host::liveness_lock::LockState;
 
@@ -116,7 +116,12 @@ fn is_in_use(db: &Connection, path: &Path) -> rusqlite::Result<bool> {
 }
 
 fn write_copy(copy: &Path, bytes: &[u8]) -> io::Result<()> {
-    atomic::replace(copy, &beside(copy, "-part"), bytes, atomic::Durability::PowerCut)
+    atomic::replace(
+        copy,
+        &beside(copy, "-part"),
+        bytes,
+        atomic::Durability::PowerCut,
+    )
 }
 
 /// Removes all tables, so that a program that goes on with the old file is refused, and commits.
@@ -135,7 +140,7 @@ fn finish(db: Connection, from: &Path, to: &Path, copy: &Path) -> io::Result<()>
         for end in ["-wal", "-shm", "-journal"] {
             atomic::unlink(&beside(to, end))?;
         }
-        let (Put::Done | Put::Occupied) = atomic::move_in(copy, to)?;
+        let (PutResult::Done | PutResult::Occupied) = atomic::move_in(copy, to)?;
         sync_folder_of(to)?;
         create_folder(&schema::liveness_folder_of(to))?;
     }

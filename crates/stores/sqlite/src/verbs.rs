@@ -1,7 +1,6 @@
 //! The store on the engine: each verb is one transaction. Hops three and five of an acquisition.
 
 use std::collections::HashSet;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore, Sweep};
@@ -9,7 +8,7 @@ use tenure_core::{
     Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Reaped, Records,
     Revision, Snapshot, StoreError, Waited, Watched,
 };
-use tenure_host::LocalStore;
+use tenure_host::{LocalPresence, LocalStore};
 
 use crate::call_deadline;
 use crate::fault;
@@ -159,12 +158,8 @@ impl EngineStore for SqliteStore {
 }
 
 impl LocalStore for SqliteStore {
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.presence.inherited_fd()
-    }
-
-    fn asked_file(&self) -> Option<std::path::PathBuf> {
-        self.presence.asked_file()
+    fn presence(&self) -> &LocalPresence {
+        &self.presence
     }
 }
 

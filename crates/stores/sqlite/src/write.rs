@@ -218,7 +218,9 @@ impl Step for WriteTransaction<'_> {
             Written::Granted { reason, waited } => {
                 self.record(&Event::granted(lease, reason, waited, wall))
             }
-            Written::Extended | Written::Renewed => Ok(history::renewed(db, wall, lease, self.options)?),
+            Written::Extended | Written::Renewed => {
+                Ok(history::renewed(db, wall, lease, self.options)?)
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure_core::{Clock, StoreError};
 use tenure_host::HostClock;
-use tenure_host::files::LockProtocol as _;
+use tenure_host::files::LockAtPath as _;
 use tenure_lockfile::{Access, ExclusiveStore, MkdirStore};
 
 use super::{Tenure, identity, no_folder};

@@ -28,7 +28,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tenure_core::{ErrorKind, StoreError};
-use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::atomic::{self, PutResult};
 use tenure_host::files::beneath;
 use tenure_host::files::look;
 use tenure_host::files::permissions::create_folder;
@@ -139,7 +139,7 @@ impl Project {
         }
         let path = self.folder().join(DATABASE);
         let temp = path.with_extension(std::process::id().to_string());
-        let (Put::Done | Put::Occupied) = atomic::create(&path, &temp, &placeholder())?;
+        let (PutResult::Done | PutResult::Occupied) = atomic::create(&path, &temp, &placeholder())?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The kanban view: one column for each status, or a list where the terminal is too narrow.
 
 use anstyle::{AnsiColor, Style};
-use tenure::protocols::board::{Column, Config, Task, columns};
+use tenure::protocols::board::{Column, Config, Task, Vocabulary, columns};
 use tenure::text::flat;
 
 use crate::fit::{cut, filled, width, wrapped};
@@ -113,7 +113,7 @@ fn narrow(config: &Config, columns: &[Column<'_>], terminal: usize) -> String {
 
 /// The highest priority is red, the next one yellow, the lowest dim, the others cyan.
 fn colour(config: &Config, task: &Task) -> Style {
-    let priorities = config.priorities();
+    let priorities = config.levels(Vocabulary::Priority);
     let is = |level: Option<&tenure::protocols::board::Level>| {
         level.is_some_and(|level| level.name == task.priority.as_str())
     };

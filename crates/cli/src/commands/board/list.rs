@@ -1,7 +1,7 @@
 //! `tenure board list`: the tasks, as a table or by status.
 
 use serde_json::Value;
-use tenure::protocols::board::{Board, Config, Level, Task, load};
+use tenure::protocols::board::{Board, Config, Level, Task, Vocabulary, load};
 use tenure::wire::{BoardJson, BoardTaskJson, ErrorCode};
 
 use super::kanban;
@@ -48,22 +48,15 @@ pub(super) fn list(
 
 /// The value to filter by, as `config.json` spells it.
 fn resolve(config: &Config, field: Field, value: &str) -> Result<String, Failure> {
-    let (known, all) = match field {
-        Field::Status => (
-            config.status(value).map(|level| level.name.clone()),
-            Level::names(config.statuses()),
-        ),
-        Field::Priority => (
-            config.priority(value).map(|level| level.name.clone()),
-            Level::names(config.priorities()),
-        ),
-        Field::Kind => (
-            config.kind(value).map(str::to_owned),
-            config.kinds().join(", "),
-        ),
+    let of = match field {
+        Field::Status => Vocabulary::Status,
+        Field::Priority => Vocabulary::Priority,
+        Field::Kind => Vocabulary::Kind,
         Field::Tag => return Ok(value.to_owned()),
     };
+    let known = config.typed(of, value).map(|level| level.name.clone());
     known.ok_or_else(|| {
+        let all = Level::names(config.levels(of));
         let message = format!("--filter-value {value}: config.json defines {all}");
         Failure::new(ErrorCode::UnknownValue, message)
     })

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use tenure::protocols::board::load::{Lookup, find_task};
 use tenure::protocols::board::{
-    Board, Config, Document, Level, Replaces, Saved, Section, edit, read_file,
+    Board, Config, Document, Level, Replaces, Saved, Section, Vocabulary, edit, read_file,
 };
 use tenure::wire::{BoardSetJson, ErrorCode};
 
@@ -71,16 +71,17 @@ pub(super) fn set(
 }
 
 fn resolve_value(config: &Config, section: Section, value: &str) -> Result<String, Failure> {
-    let (level, all) = if section == Section::Status {
-        (config.status(value), config.statuses())
+    let of = if section == Section::Status {
+        Vocabulary::Status
     } else {
-        (config.priority(value), config.priorities())
+        Vocabulary::Priority
     };
+    let level = config.typed(of, value);
     level.map(|level| level.name.clone()).ok_or_else(|| {
         let name = section.name().to_lowercase();
         let message = format!(
             "unknown {name} {value:?}: config.json defines {}",
-            Level::names(all)
+            Level::names(config.levels(of))
         );
         Failure::new(ErrorCode::UnknownValue, message)
     })

@@ -6,15 +6,15 @@
 use jiff::Timestamp;
 
 use super::EVERY;
-use tenure_host::files::go_json::{Json, Kind, is_same_key};
+use tenure_host::files::go_json::{Json, JsonKind, is_same_key};
 use tenure_host::files::go_time;
 
 /// The fields of an object, in the order in which they are written.
-type Fields = &'static [(&'static str, Value)];
+type Fields = &'static [(&'static str, FieldKind)];
 
 /// What a field holds.
 #[derive(Debug, Clone, Copy)]
-enum Value {
+enum FieldKind {
     Text,
     Bool,
     Whole,
@@ -26,7 +26,7 @@ enum Value {
     Object(Fields),
 }
 
-use Value::{Bool, Node, Nodes, Object, Text, Texts, Time, Whole, Wholes};
+use FieldKind::{Bool, Node, Nodes, Object, Text, Texts, Time, Whole, Wholes};
 
 /// The fields that every event begins with.
 const HEAD: Fields = &[("type", Text), ("timestamp", Time), ("operation_id", Text)];
@@ -132,13 +132,13 @@ fn fields_of(kind: &str) -> Fields {
     }
 }
 
-fn find(fields: Fields, key: &str) -> Option<&'static (&'static str, Value)> {
+fn find(fields: Fields, key: &str) -> Option<&'static (&'static str, FieldKind)> {
     fields.iter().find(|(name, _)| is_same_key(name, key))
 }
 
 /// Checks that the tool can parse an event of this type.
 pub(crate) fn check(kind: &str, event: Json<'_>) -> Result<(), String> {
-    if event.kind() != Kind::Object {
+    if event.kind() != JsonKind::Object {
         return Err("it is not a JSON object".into());
     }
     for (key, value) in event.members() {
@@ -150,9 +150,9 @@ pub(crate) fn check(kind: &str, event: Json<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_value(name: &str, wanted: Value, value: Json<'_>) -> Result<(), String> {
+fn check_value(name: &str, wanted: FieldKind, value: Json<'_>) -> Result<(), String> {
     let kind = value.kind();
-    if kind == Kind::Null {
+    if kind == JsonKind::Null {
         return Ok(());
     }
     let shown = || {
@@ -163,16 +163,16 @@ fn check_value(name: &str, wanted: Value, value: Json<'_>) -> Result<(), String>
         }
     };
     let is_not = |what: &str| Err(format!("its {name} is {}, not {what}", kind.words()));
-    let elements = |wanted: Value| {
+    let elements = |wanted: FieldKind| {
         let mut elements = value.elements();
         elements.try_for_each(|value| check_value(name, wanted, value))
     };
     match wanted {
-        Text if kind != Kind::Text => is_not("a text"),
-        Bool if kind != Kind::Bool => is_not("true or false"),
-        Whole if kind != Kind::Number => is_not("a number"),
-        Object(_) if kind != Kind::Object => is_not("an object"),
-        Texts | Wholes | Nodes if kind != Kind::List => is_not("a list"),
+        Text if kind != JsonKind::Text => is_not("a text"),
+        Bool if kind != JsonKind::Bool => is_not("true or false"),
+        Whole if kind != JsonKind::Number => is_not("a number"),
+        Object(_) if kind != JsonKind::Object => is_not("an object"),
+        Texts | Wholes | Nodes if kind != JsonKind::List => is_not("a list"),
         Text | Bool => Ok(()),
         Whole => {
             let number = std::str::from_utf8(value.bytes()).ok();
@@ -231,7 +231,7 @@ pub(crate) fn written(kind: &str, event: Json<'_>, now: Timestamp) -> Result<Str
     Ok(format!("{{{}}}", members.join(",")))
 }
 
-fn ordered(fields: &[(&'static str, Value)], object: Json<'_>) -> Result<Vec<String>, String> {
+fn ordered(fields: &[(&'static str, FieldKind)], object: Json<'_>) -> Result<Vec<String>, String> {
     let mut known: Vec<Option<String>> = vec![None; fields.len()];
     let mut others: Vec<(String, String)> = Vec::new();
     for (key, value) in object.members() {
@@ -241,7 +241,7 @@ fn ordered(fields: &[(&'static str, Value)], object: Json<'_>) -> Result<Vec<Str
             Some((_, Some(_))) => return Err(key),
             Some(((name, wanted), slot)) => {
                 let value = match wanted {
-                    Object(inner) if value.kind() == Kind::Object => {
+                    Object(inner) if value.kind() == JsonKind::Object => {
                         format!("{{{}}}", ordered(inner, value)?.join(","))
                     }
                     _ => value.compact(),

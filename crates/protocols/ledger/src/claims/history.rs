@@ -18,6 +18,7 @@ use crate::Ledger;
 use crate::replay::{ChangeKind, ClaimChange, Replay};
 use tenure_host::files::beneath;
 use tenure_host::files::fault::explain;
+use tenure_host::files::look::if_there;
 use tenure_host::files::permissions::{OFlags, open_or_create};
 
 /// The largest file of endings that is read, in bytes.
@@ -52,10 +53,9 @@ impl Ledger {
 
     fn notes(&self) -> Result<HashMap<(u64, u64), EventNote>, StoreError> {
         let path = self.sidecar.path().join("endings");
-        let bytes = match beneath::read(&path, LARGEST) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            read => read.map_err(|error| explain("read", &path, error))?,
-        };
+        let bytes = if_there(beneath::read(&path, LARGEST));
+        let bytes = bytes.map_err(|error| explain("read", &path, error))?;
+        let bytes = bytes.unwrap_or_default();
         Ok(bytes
             .split(|byte| *byte == b'\n')
             .filter_map(|line| serde_json::from_slice::<EventNote>(line).ok())

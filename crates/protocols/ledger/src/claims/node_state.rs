@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{Deadline, Epoch, Holder, Lease, Moment, StoreError, Ticket, Waiter};
 use tenure_host::files::fault::explain;
+use tenure_host::files::look::if_there;
 use tenure_host::files::permissions::create_folder;
 use tenure_host::files::protocol::digest;
 use tenure_host::files::two_slot::TwoSlotFile;
@@ -68,7 +69,7 @@ pub(super) struct GrantNote {
     digest: u64,
     pub(super) holder: Holder,
     pub(super) ttl: Duration,
-    end: Option<End>,
+    end: Option<GrantEnd>,
 }
 
 /// What will be known of a grant once an event is appended.
@@ -84,7 +85,7 @@ struct NextNote {
 
 /// An end, on both clocks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct End {
+struct GrantEnd {
     wall: Timestamp,
     #[serde(rename = "since_boot")]
     ticks: Duration,
@@ -92,7 +93,7 @@ struct End {
     epoch: Epoch,
 }
 
-impl From<&Deadline> for End {
+impl From<&Deadline> for GrantEnd {
     fn from(deadline: &Deadline) -> Self {
         Self {
             wall: deadline.wall,
@@ -103,17 +104,6 @@ impl From<&Deadline> for End {
 }
 
 impl GrantNote {
-    /// The note of a lease on the claim that began with this event.
-    fn new(token: u64, digest: u64, lease: &Lease) -> Self {
-        Self {
-            token,
-            digest,
-            holder: lease.holder.clone(),
-            ttl: lease.ttl,
-            end: lease.expires.as_ref().map(End::from),
-        }
-    }
-
     /// Whether it is about this claim.
     pub(super) fn is_about(&self, claim: &NodeClaim) -> bool {
         self.token == claim.token && self.digest == claim.digest
@@ -211,30 +201,28 @@ impl NodeState {
         self.changed |= self.grant.take().is_some();
     }
 
-    /// Notes a grant whose event is about to get this number and digest, and use up this ticket.
-    pub(super) fn begin_grant(&mut self, digest: u64, lease: &Lease, ticket: Option<Ticket>) {
-        self.next = Some(NextNote {
-            seq: lease.token.0,
-            digest,
-            grant: GrantNote::new(lease.token.0, digest, lease),
-            ticket,
-        });
-        self.changed = true;
-    }
-
-    /// Notes a renewal of a claim whose event is about to get this number and digest.
-    pub(super) fn begin_renewal(
+    /// Notes a grant, or a renewal of this claim, whose event is about to get this number and digest, and use up this
+    /// ticket.
+    pub(super) fn begin(
         &mut self,
         seq: u64,
         digest: u64,
-        claim: &NodeClaim,
         lease: &Lease,
+        renewed: Option<&NodeClaim>,
+        ticket: Option<Ticket>,
     ) {
+        let began = renewed.map_or((seq, digest), |claim| (claim.token, claim.digest));
         self.next = Some(NextNote {
             seq,
             digest,
-            grant: GrantNote::new(claim.token, claim.digest, lease),
-            ticket: None,
+            grant: GrantNote {
+                token: began.0,
+                digest: began.1,
+                holder: lease.holder.clone(),
+                ttl: lease.ttl,
+                end: lease.expires.as_ref().map(GrantEnd::from),
+            },
+            ticket,
         });
         self.changed = true;
     }
@@ -290,12 +278,11 @@ impl NodeState {
 
     /// Every node that has a state.
     pub(super) fn nodes(states: &Path) -> Result<Vec<NodeId>, StoreError> {
-        let entries = match std::fs::read_dir(states) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(explain("read", states, error)),
-        };
+        let entries = if_there(std::fs::read_dir(states));
+        let entries = entries.map_err(|error| explain("read", states, error))?;
         let mut nodes: Vec<NodeId> = entries
+            .into_iter()
+            .flatten()
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;

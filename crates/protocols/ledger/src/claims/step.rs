@@ -24,7 +24,7 @@ use tenure_core::{
     ErrorKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Revision,
     StoreError, Ticket, Token, Waiter,
 };
-use tenure_host::files::protocol::digest;
+use tenure_host::files::protocol::{Committed, digest};
 use tenure_host::time_limit::TimeLimit;
 
 use super::LedgerStore;
@@ -34,7 +34,7 @@ use super::node_state::NodeState;
 use super::view::ClaimsView;
 use crate::af::Unclaimable;
 use crate::append::{self, Writer};
-use crate::claim_files::{FileClaim, FileReaped};
+use crate::claim_files::FileClaim;
 use crate::lock::LedgerLockGuard;
 use crate::node::NodeId;
 use crate::replay::{ClaimForm, NodeClaim, Replay};
@@ -48,7 +48,7 @@ pub struct LedgerStep<'a> {
     view: ClaimsView<'a>,
     writer: &'a Writer<'a>,
     node: NodeId,
-    changes: Changes,
+    changes: NodeChanges,
     /// The numbers and digests of events that were appended, and have to be synced.
     pub(super) appended: Vec<(u64, u64)>,
     /// The processes to wake after the step.
@@ -57,7 +57,7 @@ pub struct LedgerStep<'a> {
 
 /// What the engine wants to change.
 #[derive(Default)]
-struct Changes {
+struct NodeChanges {
     /// How the claim in the ledger ends.
     ended: Option<Ended>,
     /// The claims in files that end.
@@ -68,14 +68,6 @@ struct Changes {
     /// The last ticket that was removed.
     removed_ticket: Option<Ticket>,
     wakes: Vec<LivenessId>,
-}
-
-/// The result of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Committed {
-    Yes,
-    /// Another program appended an event, or changed a claim file, since the look.
-    Conflict,
 }
 
 impl Look for LedgerStep<'_> {
@@ -211,7 +203,7 @@ impl<'a> LedgerStep<'a> {
             view: ClaimsView::new(store, replay)?,
             writer,
             node,
-            changes: Changes::default(),
+            changes: NodeChanges::default(),
             appended: Vec::new(),
             wakes: Vec::new(),
         })
@@ -303,18 +295,18 @@ impl<'a> LedgerStep<'a> {
         // Not before the end of the claim in the ledger: by the documented rule, the event about a
         // file would end that claim.
         if !changes.ended_files.is_empty() {
-            if !self.append(&mut events, limit, lock)? {
+            if self.append(&mut events, limit, lock)? == Committed::Conflict {
                 return Ok(Committed::Conflict);
             }
             for file in &changes.ended_files {
-                if !self.reap_file(file, limit, lock)? {
+                if self.reap_file(file, limit, lock)? == Committed::Conflict {
                     return Ok(Committed::Conflict);
                 }
             }
         }
         match changes.put {
             None => {
-                if !self.append(&mut events, limit, lock)? {
+                if self.append(&mut events, limit, lock)? == Committed::Conflict {
                     return Ok(Committed::Conflict);
                 }
                 if changes.ended.is_some() {
@@ -325,56 +317,45 @@ impl<'a> LedgerStep<'a> {
                 }
                 self.save()?;
             }
-            Some((lease, Written::Granted { waited, .. })) => {
-                let dialect = self.view.store.ledger.dialect;
-                let event = self.event(&ClaimEvent::Begin {
-                    form: self.view.replay.form(dialect),
-                    owner: lease.holder.id.as_str(),
-                    expires: end_of(&lease),
-                })?;
-                let seq = lease.token.0;
-                let digest = digest(&event);
-                if waited.is_some() {
-                    self.view.store.ledger.note(&EventNote {
-                        seq,
-                        digest,
-                        waited,
-                        ..EventNote::default()
+            Some((lease, put)) => {
+                let expires = end_of(&lease);
+                let event = if let Written::Granted { waited, .. } = put {
+                    let dialect = self.view.store.ledger.dialect;
+                    let event = self.event(&ClaimEvent::Begin {
+                        form: self.view.replay.form(dialect),
+                        owner: lease.holder.id.as_str(),
+                        expires,
                     })?;
-                }
-                // The tickets stay as they are until the event is there.
-                let used = changes.removed_ticket;
-                self.state()?.begin_grant(digest, &lease, used);
-                self.save()?;
-                events.push(event);
-                if !self.append(&mut events, limit, lock)? {
-                    return Ok(Committed::Conflict);
-                }
-                self.state()?.advance();
-            }
-            Some((lease, Written::Extended | Written::Renewed)) => {
-                let Some(claim) = claim else {
-                    return Ok(Committed::Conflict);
+                    let (seq, digest) = (lease.token.0, digest(&event));
+                    if waited.is_some() {
+                        self.view.store.ledger.note(&EventNote {
+                            seq,
+                            digest,
+                            waited,
+                            ..EventNote::default()
+                        })?;
+                    }
+                    // The tickets stay as they are until the event is there.
+                    let used = changes.removed_ticket;
+                    self.state()?.begin(seq, digest, &lease, None, used);
+                    event
+                } else {
+                    let Some(claim) = &claim else {
+                        return Ok(Committed::Conflict);
+                    };
+                    let event = self.event(&ClaimEvent::Renew { claim, expires })?;
+                    let before = u64::try_from(events.len()).unwrap_or(u64::MAX);
+                    let seq = self.view.replay.seq.saturating_add(before);
+                    let (seq, digest) = (seq.saturating_add(1), digest(&event));
+                    self.state()?.begin(seq, digest, &lease, Some(claim), None);
+                    if let Some(tickets) = changes.tickets {
+                        self.state()?.set_tickets(tickets);
+                    }
+                    event
                 };
-                let event = self.event(&ClaimEvent::Renew {
-                    claim: &claim,
-                    expires: end_of(&lease),
-                })?;
-                let before = u64::try_from(events.len()).unwrap_or(u64::MAX);
-                let seq = self
-                    .view
-                    .replay
-                    .seq
-                    .saturating_add(before)
-                    .saturating_add(1);
-                self.state()?
-                    .begin_renewal(seq, digest(&event), &claim, &lease);
-                if let Some(tickets) = changes.tickets {
-                    self.state()?.set_tickets(tickets);
-                }
                 self.save()?;
                 events.push(event);
-                if !self.append(&mut events, limit, lock)? {
+                if self.append(&mut events, limit, lock)? == Committed::Conflict {
                     return Ok(Committed::Conflict);
                 }
                 self.state()?.advance();
@@ -409,16 +390,16 @@ impl<'a> LedgerStep<'a> {
         Ok(event)
     }
 
-    /// Appends these events, if the newest event is the one that was seen; `false` if it is not.
+    /// Appends these events, if the newest event is the one that was seen.
     fn append(
         &mut self,
         events: &mut Vec<Vec<u8>>,
         limit: TimeLimit,
         lock: Option<&LedgerLockGuard<'_>>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Committed, StoreError> {
         let events = std::mem::take(events);
         if events.is_empty() {
-            return Ok(true);
+            return Ok(Committed::Yes);
         }
         let expected = self.view.replay.seq;
         match self.writer.append(expected, &events, limit, lock)? {
@@ -426,41 +407,32 @@ impl<'a> LedgerStep<'a> {
                 let digests = events.iter().map(|event| digest(event));
                 self.appended.extend((first..).zip(digests));
                 self.view.store.ledger.catch_up(self.view.replay)?;
-                Ok(true)
+                Ok(Committed::Yes)
             }
-            Appended::Mismatch { .. } => Ok(false),
+            Appended::Mismatch { .. } => Ok(Committed::Conflict),
             Appended::Locked(by) => Err(append::blocked(by)),
         }
     }
 
-    /// Removes a claim file and appends the event about it; `false` if the file changed or another
-    /// program appended an event.
+    /// Removes a claim file and appends the event about it, unless the file changed or another program appended an event.
     fn reap_file(
         &mut self,
         file: &FileClaim,
         limit: TimeLimit,
         lock: Option<&LedgerLockGuard<'_>>,
-    ) -> Result<bool, StoreError> {
-        let owner = match &file.content {
-            Ok(content) => content.owner.clone(),
-            Err(_) => "?".into(),
-        };
+    ) -> Result<Committed, StoreError> {
         let ledger = &self.view.store.ledger;
-        let event = file_reaped(ledger.dialect, &self.node, &owner, self.view.now.wall)?;
+        let event = file_reaped(ledger.dialect, &self.node, file.owner(), self.view.now.wall)?;
         let expected = self.view.replay.seq;
-        match self
-            .writer
-            .reap_file(file, expected, event.as_deref(), limit, lock)?
-        {
-            FileReaped::Done => {
-                let event = event.iter().map(|event| digest(event));
-                self.appended
-                    .extend((expected.saturating_add(1)..).zip(event));
-                ledger.catch_up(self.view.replay)?;
-                Ok(true)
-            }
-            FileReaped::Changed => Ok(false),
+        let writer = self.writer;
+        let reaped = writer.reap_file(file, expected, event.as_deref(), limit, lock)?;
+        if reaped == Committed::Yes {
+            let event = event.iter().map(|event| digest(event));
+            self.appended
+                .extend((expected.saturating_add(1)..).zip(event));
+            ledger.catch_up(self.view.replay)?;
         }
+        Ok(reaped)
     }
 
     /// Saves the state of the node, if it changed.
@@ -472,8 +444,6 @@ impl<'a> LedgerStep<'a> {
 
 /// When the claim of a lease expires, by the wall clock.
 fn end_of(lease: &Lease) -> jiff::Timestamp {
-    lease
-        .expires
-        .as_ref()
-        .map_or(jiff::Timestamp::MAX, |end| end.wall)
+    let end = lease.expires.as_ref();
+    end.map_or(jiff::Timestamp::MAX, |end| end.wall)
 }

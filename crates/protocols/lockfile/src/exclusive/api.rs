@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenure_core::{HolderId, Key, Liveness, Reap, Store, StoreError, Verdict};
+use tenure_core::{HolderId, Liveness, Reap, Store, StoreError, Verdict};
 
 use super::{ExclusiveStore, liveness_by_protocol};
-use crate::store::deadline;
 use tenure_host::files::Options;
 
 /// How often to check again while other programs replace the lock each time.
@@ -103,45 +102,41 @@ pub fn should_skip_database(dir: &Path) -> Check {
 /// Like [`should_skip_database`], for a store that is open.
 pub fn check(store: &ExclusiveStore) -> Check {
     let attempt = || -> Result<Check, StoreError> {
-        let key = store.key().clone();
         let mut last = Check::Free;
         for _ in 0..ATTEMPTS {
-            last = match inspect(store, &key)? {
-                Inspected::Settled(check) => return Ok(check),
-                Inspected::Stale(holder) => Check::Skip { holder },
+            let snapshot = store.inspect(store.key(), deadline())?;
+            let Some((lease, verdict)) = snapshot.lease().cloned() else {
+                return Ok(Check::Free);
             };
-            if let Some(reaped) = store.reap(Reap::Free, deadline(LIMIT))?.pop() {
+            let holder = lease.holder.id;
+            let flaw = || store.found().and_then(|found| found.flaw);
+            if verdict == Verdict::Malformed
+                && let Some(reason) = flaw()
+            {
+                return Ok(Check::CheckFailed { reason });
+            }
+            last = Check::Skip { holder };
+            if verdict.ended().is_none() {
+                break;
+            }
+            if let Some(reaped) = store.reap(Reap::Free, deadline())?.pop() {
                 let holder = reaped.lease.holder.id;
                 return Ok(Check::RemovedStale { holder });
             }
         }
-        // A different lock every time: another program is using it.
+        // It is held, or a different lock every time: another program is using it.
         Ok(last)
     };
     attempt().unwrap_or_else(|error| failed(&error))
 }
 
-enum Inspected {
-    Settled(Check),
-    Stale(HolderId),
-}
-
-fn inspect(store: &ExclusiveStore, key: &Key) -> Result<Inspected, StoreError> {
-    let snapshot = store.inspect(key, deadline(LIMIT))?;
-    let Some((lease, verdict)) = snapshot.lease().cloned() else {
-        return Ok(Inspected::Settled(Check::Free));
-    };
-    let holder = lease.holder.id;
-    Ok(match verdict {
-        Verdict::Dead(_) | Verdict::Expired(_) => Inspected::Stale(holder),
-        Verdict::Alive | Verdict::Unknown(_) => Inspected::Settled(Check::Skip { holder }),
-        Verdict::Malformed => {
-            Inspected::Settled(match store.found().and_then(|found| found.flaw) {
-                Some(reason) => Check::CheckFailed { reason },
-                None => Check::Skip { holder },
-            })
-        }
-    })
+/// The deadline of a call that begins now.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the deadline of a call is an Instant"
+)]
+fn deadline() -> Instant {
+    Instant::now() + LIMIT
 }
 
 fn failed(error: &StoreError) -> Check {

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use tenure_core::{Binding, Clock, Epoch, Lease, LivenessId, Process, Token};
 use tenure_host::{HostClock, identity};
 
-use tenure_host::files::go_json::{Json, Kind, is_same_key};
+use crate::foreign_holder::recorded_binding;
+
+use tenure_host::files::go_json::{Json, JsonKind, is_same_key};
 use tenure_host::files::go_time;
 
 /// The first second of the year 2. A time in the year 1 is Go's zero time and means "not given".
@@ -174,7 +176,7 @@ impl ExclusiveLock {
     }
 
     fn of_json(json: Json<'_>) -> Result<Self, String> {
-        if json.kind() != Kind::Object {
+        if json.kind() != JsonKind::Object {
             return Err(format!("it is {}, not an object", json.kind().words()));
         }
         let mut lock = Self {
@@ -189,7 +191,7 @@ impl ExclusiveLock {
             let is = |name| is_same_key(&key, name);
             let wrong = |wanted| format!("{key:?} is {}, not {wanted}", value.kind().words());
             let text = || value.text().ok_or_else(|| wrong("a text"));
-            if value.kind() == Kind::Null {
+            if value.kind() == JsonKind::Null {
                 // The same as a missing key.
             } else if is("holder") {
                 lock.holder = text()?;
@@ -235,10 +237,7 @@ impl ExclusiveLock {
             namespace: fields.namespace,
             host: self.hostname.clone(),
         };
-        Some(match fields.liveness_lock {
-            Some(lock) => Binding::LivenessLock { lock, process },
-            None => Binding::Process { process },
-        })
+        Some(recorded_binding(process, fields.liveness_lock))
     }
 }
 

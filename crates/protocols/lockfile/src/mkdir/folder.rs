@@ -14,11 +14,11 @@ use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tenure_core::text::flat;
-use tenure_core::{Binding, Epoch, Holder, HolderId, Lease, LivenessId, Process, Token};
+use tenure_core::{Epoch, Holder, HolderId, Lease, LivenessId, Process, Token};
 
 use tenure_host::files::beneath::{self, Refused};
 
-use crate::foreign_holder::modified;
+use crate::foreign_holder::{modified, recorded_binding};
 
 /// The pid of the holder.
 pub(super) const PID: &str = "pid";
@@ -37,7 +37,7 @@ const MAX_LENGTH: u64 = 1 << 16;
 
 /// What is at the path of a lock.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum LockEntry {
     /// A folder.
     Folder(LockFolder),
     /// A file or a link.
@@ -55,12 +55,12 @@ pub(super) struct LockFolder {
     /// The device and inode.
     pub(super) file: (u64, u64),
     pub(super) modified: Timestamp,
-    pub(super) contents: Contents,
+    pub(super) contents: FolderContents,
 }
 
 /// The contents of a lock folder.
 #[derive(Debug)]
-pub(super) enum Contents {
+pub(super) enum FolderContents {
     /// Tenure wrote the lock: its own file, parsed and as bytes. The other files do not count.
     Tenure(TenureFile, Vec<u8>),
     /// Tenure wrote the lock, but its file can't be parsed: the reason, and the bytes.
@@ -121,12 +121,12 @@ fn text(bytes: &[u8]) -> Option<&str> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct TenureFile {
     holder: HolderId,
-    token: Token,
-    acquired_at: Timestamp,
+    pub(super) token: Token,
+    pub(super) acquired_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     command: Option<String>,
     host: String,
-    pid: u32,
+    pub(super) pid: u32,
     /// The start time of the process, in ticks since boot.
     started: u64,
     boot: Epoch,
@@ -154,18 +154,6 @@ impl TenureFile {
         })
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    pub(super) fn acquired_at(&self) -> Timestamp {
-        self.acquired_at
-    }
-
-    pub(super) fn token(&self) -> Token {
-        self.token
-    }
-
     /// The contents of the file `cmd`: one line.
     pub(super) fn cmd(&self) -> String {
         let command = self.command.as_deref().unwrap_or(self.holder.as_str());
@@ -184,22 +172,14 @@ impl TenureFile {
             id: self.holder,
             host: self.host,
             command: self.command,
-            binding: match self.liveness_lock {
-                Some(lock) => Binding::LivenessLock { lock, process },
-                None => Binding::Process { process },
-            },
+            binding: recorded_binding(process, self.liveness_lock),
         }
     }
 }
 
-/// Opens a folder, without following a link.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    beneath::open_folder(path)
-}
-
 /// Reads the lock at `path`, without following a link; `None` if nothing is there.
-pub(super) fn read(path: &Path) -> io::Result<Option<Entry>> {
-    let folder = match open(path) {
+pub(super) fn read(path: &Path) -> io::Result<Option<LockEntry>> {
+    let folder = match beneath::open_folder(path) {
         Ok(open) => open,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if Refused::of(&error).is_some_and(|it| it.is_at(path)) => {
@@ -211,18 +191,20 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Entry>> {
     let open = OwnedFd::from(folder);
     let contents = match read_file(&open, TENURE)? {
         Some(bytes) => match serde_json::from_slice::<TenureFile>(&bytes) {
-            Ok(file) if file.token.may_be_granted() => Contents::Tenure(file, bytes),
-            Ok(file) => Contents::UnreadableTenure(format!("its token is {}", file.token), bytes),
-            Err(error) => Contents::UnreadableTenure(error.to_string(), bytes),
+            Ok(file) if file.token.may_be_granted() => FolderContents::Tenure(file, bytes),
+            Ok(file) => {
+                FolderContents::UnreadableTenure(format!("its token is {}", file.token), bytes)
+            }
+            Err(error) => FolderContents::UnreadableTenure(error.to_string(), bytes),
         },
-        None => Contents::Foreign(ForeignFiles {
+        None => FolderContents::Foreign(ForeignFiles {
             pid: read_file(&open, PID)?,
             ts: read_file(&open, TS)?,
             cmd: read_file(&open, CMD)?,
             unexpected: unexpected_entry(&open)?,
         }),
     };
-    Ok(Some(Entry::Folder(LockFolder {
+    Ok(Some(LockEntry::Folder(LockFolder {
         open,
         file: (known.dev(), known.ino()),
         modified: modified(&known),
@@ -230,9 +212,9 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Entry>> {
     })))
 }
 
-fn not_a_folder(path: &Path) -> io::Result<Option<Entry>> {
+fn not_a_folder(path: &Path) -> io::Result<Option<LockEntry>> {
     match path.symlink_metadata() {
-        Ok(known) => Ok(Some(Entry::NotAFolder {
+        Ok(known) => Ok(Some(LockEntry::NotAFolder {
             file: (known.dev(), known.ino()),
             modified: modified(&known),
         })),

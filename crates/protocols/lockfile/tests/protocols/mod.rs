@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tenure_core::{Key, Lease};
-use tenure_host::files::atomic::Put;
+use tenure_host::files::atomic::PutResult;
 use tenure_host::files::lock_watch::Listen;
 use tenure_host::files::protocol::{FoundLock, Removal};
-use tenure_host::files::{LockProtocol, Sidecar};
+use tenure_host::files::{Fingerprint, LockAtPath, LockProtocol, Sidecar};
 use tenure_host::identity;
 use tenure_lockfile::exclusive::{Exclusive, FILE, SIDECAR};
 use tenure_lockfile::mkdir::Mkdir;
@@ -202,12 +202,26 @@ impl<P: Protocol> Touched<P> {
     }
 }
 
+impl<P: Protocol> LockAtPath for Touched<P> {
+    fn path(&self) -> &Path {
+        self.protocol.path()
+    }
+    fn fingerprint(&self, path: &Path) -> Option<Fingerprint> {
+        Some(self.read(path)?.fingerprint)
+    }
+    fn put(&self, from: &Path) -> io::Result<PutResult> {
+        self.touch();
+        self.protocol.put(from)
+    }
+    fn discard(&self, path: &Path) -> io::Result<()> {
+        self.touch();
+        self.protocol.discard(path)
+    }
+}
+
 impl<P: Protocol> LockProtocol for Touched<P> {
     fn key(&self) -> &Key {
         self.protocol.key()
-    }
-    fn path(&self) -> &Path {
-        self.protocol.path()
     }
     fn read(&self, path: &Path) -> Option<FoundLock> {
         self.touch();
@@ -220,16 +234,8 @@ impl<P: Protocol> LockProtocol for Touched<P> {
         self.touch();
         self.protocol.prepare(lease, path)
     }
-    fn put(&self, from: &Path) -> io::Result<Put> {
-        self.touch();
-        self.protocol.put(from)
-    }
     fn may_discard(&self, path: &Path) -> bool {
         self.protocol.may_discard(path)
-    }
-    fn discard(&self, path: &Path) -> io::Result<()> {
-        self.touch();
-        self.protocol.discard(path)
     }
     fn removal(&self) -> Removal {
         self.protocol.removal()

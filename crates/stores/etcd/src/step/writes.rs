@@ -9,7 +9,7 @@ use super::{Again, EtcdStep, NOT_YET, is_of_tasks, sessions};
 use crate::etcd_leases::EtcdLease;
 use crate::layout::{Layout, VERSION};
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
-use crate::records::{EventRecord, Guard, KeyRecords, json, number};
+use crate::records::{EventRecord, KeyGuard, KeyRecords, json, number};
 use crate::tasks::all_parts;
 
 /// So many operations, or comparisons, a transaction of etcd may have.
@@ -58,7 +58,7 @@ impl EtcdStep<'_> {
             return Ok(None);
         }
         let layout = &self.store.layout;
-        let guard = json(&Guard {
+        let guard = json(&KeyGuard {
             request: self.writes.request.clone(),
         });
         for key in &self.writes.guarded.clone() {

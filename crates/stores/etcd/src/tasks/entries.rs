@@ -326,9 +326,12 @@ impl EtcdStep<'_> {
     /// Every task, in the order in which they were added. Those that can't be understood have stand-ins and a problem.
     pub(super) fn all_tasks(&mut self) -> Result<Vec<Task>, StoreError> {
         let prefix = self.store.layout.all('t');
-        let needed = self.read_list_once(&prefix)?;
         let mut records = Vec::new();
-        for kv in needed {
+        if !self.has_tasks()? {
+            return Ok(Vec::new());
+        }
+        // Every task, for a verb that writes nothing.
+        for kv in self.read_list(&prefix, ALL)? {
             if let Some(id) = Layout::rest(&prefix, kv.name()) {
                 let (record, problem) = shown_record(kv.name(), &kv.value, number(kv.mod_revision));
                 records.push((id, record, problem));
@@ -366,14 +369,6 @@ impl EtcdStep<'_> {
             }
         });
         Ok(tasks.collect())
-    }
-
-    /// Everything below a prefix, for a verb that writes nothing.
-    fn read_list_once(&mut self, prefix: &str) -> Result<Vec<KeyValue>, StoreError> {
-        if !self.has_tasks()? {
-            return Ok(Vec::new());
-        }
-        self.read_list(prefix, ALL)
     }
 
     /// The section with this id.

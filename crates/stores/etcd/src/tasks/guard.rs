@@ -15,15 +15,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tenure_core::{ErrorKind, KeyKind, StoreError};
+use tenure_core::{ErrorKind, StoreError};
 
-use super::records::{Redo, TaskGuard};
+use super::records::{AllTasksGuard, Redo};
 use crate::client::Client;
 use crate::cluster::remaining;
 use crate::layout::Layout;
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, after};
 use crate::records::{REPAIR, json, parsed};
-use crate::step::{Again, EtcdStep, MOST_OPERATIONS, Seen, Write};
+use crate::step::{Again, EtcdStep, MOST_OPERATIONS, Seen, Write, is_of_tasks};
 use crate::store::EtcdStore;
 
 /// How many steps a guard remembers.
@@ -58,7 +58,7 @@ pub(crate) struct SeenTasks {
 pub(super) struct SeenGuard {
     /// The revision at which it was written; 0 if there is none.
     pub(super) revision: i64,
-    record: TaskGuard,
+    record: AllTasksGuard,
     /// The process that asks the others to wait.
     turn: Option<String>,
 }
@@ -79,7 +79,7 @@ impl SeenGuard {
     fn next(&self, request: &str, redo: Option<Redo>) -> Vec<u8> {
         let last = (self.revision > 0).then(|| (self.record.request.clone(), self.revision));
         let before = last.into_iter().chain(self.record.before.iter().cloned());
-        json(&TaskGuard {
+        json(&AllTasksGuard {
             request: request.to_owned(),
             before: before.take(REMEMBERED).collect(),
             redo,
@@ -173,10 +173,8 @@ impl EtcdStep<'_> {
                 (count + 1, size + name.len() + value)
             },
         );
-        let locks = self.writes.guarded.iter();
-        let locks =
-            locks.filter(|key| matches!(key.kind(), KeyKind::Task(_) | KeyKind::Section(_)));
-        if count == 0 && locks.count() == 0 {
+        let mut locks = self.writes.guarded.iter();
+        if count == 0 && !locks.any(|key| is_of_tasks(Some(key))) {
             return Ok(None);
         }
         let request = self.writes.request.clone();
@@ -278,7 +276,7 @@ impl EtcdStore {
             let unchanged = Compare::unchanged(self.layout.task_guard(), guard);
             let put = RequestOp::put(name.clone(), part.clone());
             let request = TxnRequest::only_if([unchanged], [put]);
-            if !self.txn(request, by)?.succeeded {
+            if !self.txn(&request, by)?.succeeded {
                 break;
             }
         }
@@ -287,15 +285,20 @@ impl EtcdStore {
 
     /// Carries out the large change that the guard names, if it names one.
     pub(crate) fn finish(&self, by: Instant) -> Result<(), StoreError> {
-        self.admit_finish()?;
+        // A process that may only read can't carry out what another one left.
+        if self.options.read_only {
+            std::thread::sleep(PAUSE);
+            let what = "a large change of tasks is not complete, and this process may only read";
+            return Err(StoreError::new(ErrorKind::Contended, what).fix("try again"));
+        }
         loop {
-            let (found, _) = self.page(RangeRequest::one(self.layout.task_guard()), by)?;
+            let (found, _) = self.page(&RangeRequest::one(self.layout.task_guard()), by)?;
             let guard = SeenGuard::of(found.first())?;
             let Some(redo) = &guard.record.redo else {
                 return Ok(());
             };
             let parts = self.layout.entry('j', &[&redo.name]) + "/";
-            let (found, _) = self.page(RangeRequest::below(parts).limited(1), by)?;
+            let (found, _) = self.page(&RangeRequest::below(parts).limited(1), by)?;
             let success = match found.first() {
                 // A part goes with what it says, so that the next process goes on behind it.
                 Some(part) => {
@@ -309,18 +312,8 @@ impl EtcdStore {
                 ],
             };
             let unchanged = Compare::unchanged(self.layout.task_guard(), guard.revision);
-            self.txn(TxnRequest::only_if([unchanged], success), by)?;
+            self.txn(&TxnRequest::only_if([unchanged], success), by)?;
         }
-    }
-
-    /// A process that may only read can't carry out what another one left.
-    fn admit_finish(&self) -> Result<(), StoreError> {
-        if self.options.read_only {
-            std::thread::sleep(PAUSE);
-            let what = "a large change of tasks is not complete, and this process may only read";
-            return Err(StoreError::new(ErrorKind::Contended, what).fix("try again"));
-        }
-        Ok(())
     }
 
     /// Whether an earlier attempt of this step's transaction was carried out although no answer arrived: the guard
@@ -354,7 +347,7 @@ impl EtcdStore {
                 revision: oldest - 1,
                 ..RangeRequest::one(name.clone())
             };
-            let found = self.page(earlier, by);
+            let found = self.page(&earlier, by);
             let (found, _) = found.map_err(|error| self.unknown_outcome(&error))?;
             guard = SeenGuard::of(found.first())?;
         }
@@ -364,18 +357,17 @@ impl EtcdStore {
 /// The request of one process that the others wait until its step on tasks is made: without it, a step that reads much
 /// would never find what it has read unchanged. It protects nothing.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct TaskTurn<'a> {
     store: &'a EtcdStore,
     name: String,
     etcd_lease: i64,
     by: Instant,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> TaskTurn<'a> {
     /// Asks the others to wait, unless another process does.
     pub(crate) fn take(store: &'a EtcdStore, name: String, by: Instant) -> Option<Self> {
-        let grant = |client: Client| async move { client.grant(TURN).await };
-        let etcd_lease = store.cluster.ask(by, grant).ok()?.id;
+        let etcd_lease = store.cluster.ask(by, &TURN, Client::grant).ok()?.id;
         let turn = Self {
             store,
             name,
@@ -385,7 +377,7 @@ impl<'a> Turn<'a> {
         let key = store.layout.task_turn();
         let put = RequestOp::put_tied(key.clone(), turn.name.as_str(), etcd_lease);
         let request = TxnRequest::only_if([Compare::missing(key)], [put]);
-        store.txn(request, by).ok()?.succeeded.then_some(turn)
+        store.txn(&request, by).ok()?.succeeded.then_some(turn)
     }
 
     pub(crate) fn name(&self) -> String {
@@ -398,7 +390,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for TaskTurn<'_> {
     fn drop(&mut self) {
         self.store.cluster.revoke(&[self.etcd_lease], self.by);
     }

@@ -193,7 +193,7 @@ impl TaskRecord {
     }
 
     /// Sets the times of the fields in which it differs from an earlier state, and returns the values that it replaces.
-    pub(crate) fn stamp(&mut self, before: &Self, now: Timestamp) -> Vec<PastRecord> {
+    pub(crate) fn stamp(&mut self, before: &Self, now: Timestamp) -> Vec<Past> {
         let mut past = Vec::new();
         let fields = [
             ("title", before.title.clone(), self.title.clone()),
@@ -224,7 +224,7 @@ impl TaskRecord {
             let next = at.checked_add(SignedDuration::from_millis(1)).unwrap_or(at);
             let until = as_stored(now).max(next);
             self.changed.insert(field.to_owned(), until);
-            past.push(PastRecord {
+            past.push(Past {
                 field: field.to_owned(),
                 value: old,
                 at,
@@ -254,28 +254,6 @@ pub(crate) struct SectionRecord {
     pub(crate) order: u64,
 }
 
-/// An earlier value of a field. That of a section is its name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct PastRecord {
-    pub(crate) field: String,
-    pub(crate) value: String,
-    pub(crate) at: Timestamp,
-    pub(crate) until: Timestamp,
-    pub(crate) cause: Cause,
-}
-
-impl From<PastRecord> for Past {
-    fn from(record: PastRecord) -> Self {
-        Self {
-            field: record.field,
-            value: record.value,
-            at: record.at,
-            until: record.until,
-            cause: record.cause,
-        }
-    }
-}
-
 /// A task that was deleted.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DeletedRecord {
@@ -285,7 +263,7 @@ pub(crate) struct DeletedRecord {
 
 /// The guard of all tasks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct TaskGuard {
+pub(crate) struct AllTasksGuard {
     /// The step that wrote it last.
     pub(crate) request: String,
     /// The steps before it, the latest first, and the revisions of their transactions.

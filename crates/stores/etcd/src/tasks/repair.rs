@@ -10,7 +10,7 @@ use tenure_tasks::flow::wake_seekers;
 use tenure_tasks::lines::as_stored;
 
 use super::entries::{ALL, task_record};
-use super::records::{Ready, SectionRecord, TaskGuard, TaskRecord};
+use super::records::{AllTasksGuard, Ready, SectionRecord, TaskRecord};
 use super::step::pause;
 use crate::layout::Layout;
 use crate::proto::{Compare, RangeRequest, RequestOp, TxnRequest};
@@ -40,21 +40,21 @@ impl EtcdStore {
     /// Without its guard, no task is found.
     fn repair_task_guard(&self, repaired: &mut Repaired, by: Instant) -> Result<(), StoreError> {
         let name = self.layout.task_guard();
-        let (found, _) = self.page(RangeRequest::one(name.clone()), by)?;
+        let (found, _) = self.page(&RangeRequest::one(name.clone()), by)?;
         let guard = found.first();
         let is_whole =
-            guard.is_some_and(|kv| serde_json::from_slice::<TaskGuard>(&kv.value).is_ok());
+            guard.is_some_and(|kv| serde_json::from_slice::<AllTasksGuard>(&kv.value).is_ok());
         if is_whole || guard.is_none() && !self.has_entries(by)? {
             return Ok(());
         }
-        let new = json(&TaskGuard {
+        let new = json(&AllTasksGuard {
             request: request(),
-            ..TaskGuard::default()
+            ..AllTasksGuard::default()
         });
         let before = guard.map_or(0, |kv| kv.mod_revision);
         let put = RequestOp::put(name.clone(), new);
         let request = TxnRequest::only_if([Compare::unchanged(name, before)], [put]);
-        if self.txn(request, by)?.succeeded {
+        if self.txn(&request, by)?.succeeded {
             let what = "wrote the guard of the tasks, which was missing or damaged";
             repaired.done.push(what.to_owned());
         }
@@ -67,7 +67,7 @@ impl EtcdStore {
             let first = RangeRequest::below(self.layout.all(kind))
                 .keys_only()
                 .limited(1);
-            if !self.page(first, by)?.0.is_empty() {
+            if !self.page(&first, by)?.0.is_empty() {
                 return Ok(true);
             }
         }
