@@ -91,11 +91,11 @@ pub(super) fn resolve_presence<L: Look>(
         };
         // Reservations of one name do not conflict, so such a waiter does not go first, and neither does one that waits
         // for them.
-        let goes_first = claimant.is_none_or(|claimant| {
-            !(is_own && mode.paths().is_some())
-                && !waits_for(Claimant::waiting(waiter), claimant, &standing)
+        let goes_behind = claimant.is_some_and(|claimant| {
+            let waits = waits_for(Claimant::waiting(waiter), claimant, &standing);
+            waits || is_own && mode.paths().is_some()
         });
-        *counted += usize::from(here && goes_first);
+        *counted += usize::from(here && !goes_behind);
         waiter.presence = if here { Presence::Here } else { Presence::Away };
     }
 }
@@ -143,6 +143,9 @@ pub fn fence<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<Fenced, L
     })
 }
 
+/// A lease, or else all those of the key.
+pub(super) type LeaseOrAll = Result<Lease, Vec<(Lease, Liveness)>>;
+
 /// The lease that a rule finds; otherwise all leases of the key. Those without this token are read, and their holders
 /// probed, only in the second case.
 pub(super) fn lease_or_all<L: Look>(
@@ -150,7 +153,7 @@ pub(super) fn lease_or_all<L: Look>(
     key: &Key,
     token: Token,
     rule: impl Fn(&L, &View) -> Option<Lease>,
-) -> Result<Result<Lease, Vec<(Lease, Liveness)>>, L::Error> {
+) -> Result<LeaseOrAll, L::Error> {
     let mut view = View {
         leases: look.some_leases(key, LeaseQuery::Token(token))?,
         ..View::default()
