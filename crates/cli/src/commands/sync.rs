@@ -64,12 +64,14 @@ fn cycle(global: &Global, project: &Project, config: &Config) -> Result<Answer, 
     }
 }
 
-fn failed(error: SyncError) -> Failure {
-    Failure::new(ErrorCode::SyncFailed, error.to_string())
+impl From<SyncError> for Failure {
+    fn from(error: SyncError) -> Self {
+        Self::new(ErrorCode::SyncFailed, error.to_string())
+    }
 }
 
 fn status(project: &Project, tenure: &Tenure) -> Result<Answer, Failure> {
-    let status = tenure_sync::status(project, tenure).map_err(failed)?;
+    let status = tenure_sync::status(project, tenure)?;
     let text = status_text(&status);
     Ok(Answer::new(status, text))
 }
@@ -107,7 +109,7 @@ fn status_text(status: &SyncStatusJson) -> String {
 }
 
 fn log(project: &Project, tenure: &Tenure, limit: Option<usize>) -> Result<Answer, Failure> {
-    let commits = tenure_sync::log(project, tenure, limit).map_err(failed)?;
+    let commits = tenure_sync::log(project, tenure, limit)?;
     let mut lines: Vec<String> = Vec::new();
     for commit in &commits {
         let id = commit.commit.get(..10).unwrap_or(&commit.commit);
