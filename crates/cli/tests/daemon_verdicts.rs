@@ -30,11 +30,18 @@ fn is_skipped_with(project: &Project, place: &Path, text: impl AsRef<[u8]>, word
         text.as_ref(),
         "it is left as it is"
     );
-    let status = project.daemon_status();
-    assert_eq!(status["lastCycle"]["outcome"], "skipped", "{status}");
+    until_last_cycle(project, "skipped");
     let after = project.logged().len();
     fs::remove_file(place).unwrap();
     project.until_logged("Cycle done", after);
+    until_last_cycle(project, "done");
+}
+
+/// Waits until the daemon's state says how its last cycle ended, which it writes after the log.
+fn until_last_cycle(project: &Project, outcome: &str) {
+    until("the state tells of the cycle", || {
+        project.daemon_status()["lastCycle"]["outcome"] == outcome
+    });
 }
 
 /// A process that lives for as long as this.
