@@ -136,7 +136,7 @@ fn a_command_that_runs_under_the_key_is_refused_at_once_instead_of_waiting_for_i
     // As `tenure run build` starts its command.
     let mut command = Command::new("env");
     command.arg(format!(
-        "TENURE_WITHIN={}:{}",
+        "TENURE_PARENT_LEASES={}:{}",
         tenure.identity(),
         build.token()
     ));

@@ -29,7 +29,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Held shared while a store is opened for writing, and exclusively while a verb of a read-only store
-/// looks; see [`crate::read_only`]. It comes before every other lock.
+/// looks (see [`crate::read_only`]) or the file of a new one is created. It comes before every other lock but that of the
+/// folder of a new one.
 static OPENING: RwLock<()> = RwLock::new(());
 
 /// No verb of a read-only store looks until this is dropped.
@@ -186,9 +187,11 @@ fn make_file(path: &Path, before_clearing: impl FnOnce()) -> Result<(), StoreErr
     }
     before_clearing();
     let _ = LivenessFolder::new(schema::liveness_folder_of(path)).clear();
+    // Closing a file ends all locks that this process has on it, so no other thread may have opened it by then.
+    let _nothing_is_opened = keep_others_from_opening();
     // SQLite gives the log the mode of the database. An error is SQLite's to report: it is about to open
     // the same file.
-    let _ = create_new(path, OFlags::RDWR);
+    drop(create_new(path, OFlags::RDWR));
     Ok(())
 }
 

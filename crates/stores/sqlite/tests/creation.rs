@@ -28,15 +28,31 @@ fn works(path: &Path) {
     assert_eq!(words, "ok");
 }
 
-/// Not a test: a process that opens a database once it is told to.
+/// Not a test: a process that opens a database once it is told to; or, in a folder, one new database after the other, each
+/// by several threads at once.
 #[test]
 fn worker() {
     let Some(path) = process::job() else { return };
+    let path = Path::new(&path);
     process::report("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    open(Path::new(&path));
+    if path.is_dir() {
+        for number in 0..DATABASES {
+            let path = path.join(format!("{number}.db"));
+            std::thread::scope(|threads| {
+                for _ in 0..3 {
+                    threads.spawn(|| open(&path));
+                }
+            });
+        }
+    } else {
+        open(path);
+    }
     process::report("opened");
 }
+
+/// How many databases a worker opens in a folder.
+const DATABASES: usize = 60;
 
 #[test]
 fn an_empty_file_becomes_a_database() {
@@ -111,6 +127,29 @@ fn many_processes_that_open_a_new_database_at_once_all_succeed() {
             assert_eq!(process.report(), "opened");
         }
         works(&path);
+    }
+}
+
+/// A thread that made the file and closes it must not end the locks of another thread of its process, which has opened it
+/// meanwhile.
+#[test]
+fn threads_of_several_processes_that_open_new_databases_at_once_all_succeed() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let mut processes: Vec<Process> = (0..3)
+        .map(|_| Process::start("creation::worker", folder))
+        .collect();
+    for process in &processes {
+        assert_eq!(process.report(), "ready");
+    }
+    for process in &mut processes {
+        process.tell("go");
+    }
+    for process in &processes {
+        assert_eq!(process.report(), "opened");
+    }
+    for number in 0..DATABASES {
+        works(&dir.path().join(format!("{number}.db")));
     }
 }
 
