@@ -405,9 +405,12 @@ fn remove_crash_report(root: &Path, stderr: &str) {
     }
 }
 
-/// Whether another process moved or locked a ref at the same time, so that the sync has to be tried
-/// again. A lock that a killed git left on one of our refs is removed.
+/// Whether another process moved or locked a ref at the same time, or removed a folder of objects that was empty, as
+/// `git gc` does, so that the sync has to be tried again. A lock that a killed git left on one of our refs is removed.
 pub(super) fn is_outrun(error: &GitError) -> bool {
+    if error.says(&["unable to write file"]) && error.says(&["No such file or directory"]) {
+        return true;
+    }
     if !error.says(&OUTRUN) {
         return false;
     }
@@ -436,4 +439,24 @@ fn remove_if_stale(lock: &Path) {
         std::thread::sleep(Duration::from_millis(50));
     }
     let _ = atomic::unlink(lock);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_objects_that_gc_removed_is_a_reason_to_try_again_and_a_full_disk_is_none() {
+        let refused = |stderr: &str| GitError::Refused {
+            what: "fast-import".into(),
+            stderr: stderr.into(),
+        };
+        let file = "fatal: unable to write file .git/objects/27/88ba";
+        assert!(is_outrun(&refused(&format!(
+            "{file}: No such file or directory"
+        ))));
+        assert!(!is_outrun(&refused(&format!(
+            "{file}: No space left on device"
+        ))));
+    }
 }

@@ -389,6 +389,15 @@ fn user(clone: &Clone, over: &AtomicBool) -> (usize, Vec<String>) {
     (count, failed)
 }
 
+/// Stops the user.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn no_command_of_a_user_at_work_fails_beside_syncs() {
     let hub = Hub::new();
@@ -398,6 +407,8 @@ fn no_command_of_a_user_at_work_fails_beside_syncs() {
     let (mut worked, mut failed) = (0, Vec::new());
     std::thread::scope(|scope| {
         let at_work = scope.spawn(|| user(&a, &over));
+        // Also if a sync fails.
+        let _stop = StopAtEnd(&over);
         for round in 0..rounds {
             let id = a.add(&format!("a {round}"));
             b.add(&format!("b {round}"));
