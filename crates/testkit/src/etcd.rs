@@ -60,7 +60,7 @@ impl Etcd {
     /// The same, with more options of etcd.
     pub fn start_with(members: usize, options: &[&str]) -> Self {
         let cluster = Self::start_unasked(members, options);
-        cluster.until_it_answers();
+        cluster.until_all_answer();
         cluster
     }
 
@@ -72,7 +72,7 @@ impl Etcd {
     /// A cluster whose members can be cut off from one another.
     pub fn start_divisible(members: usize) -> Self {
         let cluster = Self::launch(members, &[], |listening| Some(Peers::of(listening)));
-        cluster.until_it_answers();
+        cluster.until_all_answer();
         let names = (0..members).map(|member| format!("{:x}", cluster.status(member).unwrap().id));
         cluster.peers.as_ref().unwrap().name(names.collect());
         cluster
@@ -136,6 +136,16 @@ impl Etcd {
     /// Waits until a majority of the members answers.
     pub fn until_it_answers(&self) {
         within_limit("etcd to answer", || self.answers());
+    }
+
+    /// Waits until every member answers. One that has not joined when a majority is killed would never answer.
+    fn until_all_answer(&self) {
+        self.until_it_answers();
+        for member in 0..self.members.len() {
+            within_limit("every member of etcd to answer", || {
+                self.status(member).is_some()
+            });
+        }
     }
 
     /// The address of a store in this cluster.

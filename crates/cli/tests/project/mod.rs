@@ -24,14 +24,15 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use tenure_testkit::default_signals;
+use tenure_testkit::limit::Stopwatch;
 
 pub(crate) use call::{Call, Running, Said};
 
 /// The pause between two polls of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How often a condition is polled: half a minute of pauses, plus the time of the polls.
-const LOOKS: usize = 3_000;
+/// How long a condition is polled: longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The command under test.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
@@ -55,13 +56,11 @@ pub(crate) fn write_program(path: &Path, content: &[u8]) {
 /// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..LOOKS {
-        if holds() {
-            return;
-        }
+    let waiting = Stopwatch::start();
+    while !holds() {
+        assert!(waiting.elapsed() < LIMIT, "timed out waiting until {what}");
         std::thread::sleep(PAUSE);
     }
-    panic!("timed out waiting until {what}");
 }
 
 /// A folder with a project and a home in it.
