@@ -19,7 +19,8 @@ pub const LARGEST: u64 = 1 << 20;
 pub enum GitEntry {
     /// It is not there.
     Missing,
-    /// The folder of git itself.
+    /// The folder of git itself. One without `HEAD` is none to git, either: sandboxes of agents leave an empty one behind in
+    /// folders that they let commands write.
     Folder(PathBuf),
     /// A link or a file that names the folder of git, which need not exist.
     Link(PathBuf),
@@ -45,7 +46,11 @@ pub fn entry(folder: &Path) -> io::Result<GitEntry> {
         // Nothing is in a file.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(GitEntry::Missing),
         Err(error) => Err(error),
-        Ok(Some(found)) if found.is_dir() => Ok(GitEntry::Folder(entry)),
+        Ok(Some(found)) if found.is_dir() => Ok(if look::may_be_there(&entry.join("HEAD")) {
+            GitEntry::Folder(entry)
+        } else {
+            GitEntry::Missing
+        }),
         Ok(Some(found)) if found.is_symlink() && look::is_folder(&entry)? => {
             Ok(GitEntry::Link(entry))
         }
@@ -166,6 +171,8 @@ mod tests {
         };
         assert_eq!(entry(&folder("none")).unwrap(), GitEntry::Missing);
         let real = folder("own/.git");
+        assert_eq!(entry(&folder("own")).unwrap(), GitEntry::Missing);
+        std::fs::write(real.join("HEAD"), "ref: refs/heads/main\n").unwrap();
         assert_eq!(
             entry(&folder("own")).unwrap(),
             GitEntry::Folder(real.clone())

@@ -510,6 +510,7 @@ fn lines_follow_what_happens_without_a_terminal() {
         text.out().contains("dead of unlucky: dead")
     });
     fs::create_dir(project.path(".git")).unwrap();
+    project.write(".git/HEAD", "ref: refs/heads/main\n");
     project.write(".git/index.lock", "");
     until("git's lock is reported", || {
         text.out().contains("index.lock: lock of git") && json.out().contains("\"foreign\"")

@@ -32,6 +32,7 @@ use tenure_host::files::{beneath, look};
 use super::config;
 use super::script::{OWN_FOLDER, Script, is_ours, is_pre_commit, is_strict};
 use super::work_tree::here;
+use tenure_git::folder::{GitEntry, entry};
 use tenure_git::{Git, GitError, lines};
 
 /// The hooks of a repository with a work tree.
@@ -147,9 +148,11 @@ impl HookedRepository {
             "--git-path",
             "hooks",
         ];
-        let mut above = folder.ancestors().map(|above| above.join(".git"));
+        let mut above = folder.ancestors();
         let answer = match git.run(&facts) {
-            Err(GitError::Refused { .. }) if !above.any(|git| look::may_be_there(&git)) => {
+            Err(GitError::Refused { .. })
+                if above.all(|it| matches!(entry(it), Ok(GitEntry::Missing))) =>
+            {
                 return Err(HookError::NoRepository(folder.to_owned()));
             }
             answer => answer?,

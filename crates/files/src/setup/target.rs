@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use tenure::Project;
 use tenure_board::save::{Replaces, SaveError, SaveStep, Saved, save, sweep};
 use tenure_core::StoreError;
+use tenure_git::folder::{GitEntry, entry};
 use tenure_host::files::beneath::{self, Refused};
 use tenure_host::files::fault::explain;
 
@@ -216,7 +217,7 @@ pub fn root<E: From<SetupError>>(
     project: impl FnOnce() -> Result<Option<Project>, E>,
 ) -> Result<PathBuf, E> {
     let mut above = start.ancestors();
-    if let Some(root) = above.find(|folder| folder.join(".git").symlink_metadata().is_ok()) {
+    if let Some(root) = above.find(|folder| !matches!(entry(folder), Ok(GitEntry::Missing))) {
         return Ok(root.to_owned());
     }
     let root = project()?.map(|project| project.root().to_owned());

@@ -159,7 +159,8 @@ fn shared(common: PathBuf) -> io::Result<Option<SharedPlace>> {
 /// of a bare repository. Some may be gone.
 #[cfg(feature = "config")]
 pub(super) fn linked(place: &Path) -> Vec<PathBuf> {
-    let main = place.ancestors().find(|top| top.join(".git").exists());
+    let is_top = |top: &&Path| !matches!(folder::entry(top), Ok(GitEntry::Missing));
+    let main = place.ancestors().find(is_top);
     let (common, within) = match main {
         _ if place.join("worktrees").is_dir() && place.join("HEAD").is_file() => {
             (place.to_owned(), Path::new(""))
