@@ -29,7 +29,6 @@
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
 //! | [`tied`] | [`Tied`]: a command that does not outlive this process |
 //! | [`vfork`] | [`vfork::Exec`]: starts a program without copying this process |
-//! | [`write_queue`] | [`write_queue::WriteQueue`]: writers of one store take turns |
 //!
 //! # Limitations
 //!
@@ -66,7 +65,6 @@ pub mod signal;
 pub mod tied;
 pub mod time_limit;
 pub mod vfork;
-pub mod write_queue;
 
 pub use bell::Bell;
 pub use clock::HostClock;

@@ -11,17 +11,13 @@ use tenure_host::time_limit::TimeLimit;
 
 use crate::connection::PATIENCE;
 
-/// The longest pause between two attempts. Our own transactions take tens of microseconds, so SQLite's own
-/// pauses (up to 100 ms) would be most of the waiting.
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-
-/// The same for a writer without a turn in the queue, of which there may be hundreds.
-const LONGEST_PAUSE_IN_A_CROWD: Duration = Duration::from_millis(25);
+/// The longest pause between two attempts, of which there may be hundreds. Our own transactions take tens of microseconds, so
+/// SQLite's own pauses (up to 100 ms) would be most of the waiting.
+const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
     static BUSY_UNTIL: Cell<Option<TimeLimit>> = const { Cell::new(None) };
-    static LONGEST: Cell<Duration> = const { Cell::new(LONGEST_PAUSE) };
 }
 
 /// The deadline of this thread's call, until this is dropped.
@@ -45,21 +41,6 @@ pub(crate) fn is_over() -> bool {
     is_interrupted() || DEADLINE.get().is_some_and(is_past)
 }
 
-/// How much time this thread's call has left.
-pub(crate) fn left() -> Duration {
-    let left = |by| TimeLimit::until(by).remaining();
-    DEADLINE.get().map_or(PATIENCE, left)
-}
-
-/// Says whether this thread has its turn in the queue of writers, or tries without.
-pub(crate) fn has_turn(turn: bool) {
-    LONGEST.set(if turn {
-        LONGEST_PAUSE
-    } else {
-        LONGEST_PAUSE_IN_A_CROWD
-    });
-}
-
 /// SQLite's busy handler, called with the number of calls so far. It gives up after [`PATIENCE`].
 pub(crate) fn pause(calls: i32) -> bool {
     if calls == 0 {
@@ -71,7 +52,7 @@ pub(crate) fn pause(calls: i32) -> bool {
     }
     let calls = u64::try_from(calls).unwrap_or(u64::MAX);
     let pause = Duration::from_micros(calls.saturating_add(1).saturating_mul(50));
-    std::thread::sleep(pause.min(LONGEST.get()));
+    std::thread::sleep(pause.min(LONGEST_PAUSE));
     true
 }
 

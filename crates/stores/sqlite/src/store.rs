@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tenure_core::{Clock, ErrorKind, Key, Revision, StoreError};
-use tenure_host::time_limit::TimeLimit;
-use tenure_host::write_queue::{TryTurn, Turn, WriteQueue};
 use tenure_host::{HostClock, LivenessFolder, LocalPresence};
 use tenure_tasks::TaskError;
 
@@ -70,7 +68,6 @@ pub struct SqliteStore {
     file: OpenFile,
     pub(crate) tables: Box<dyn LockTables>,
     pub(crate) presence: LocalPresence,
-    writers: WriteQueue,
     pub(crate) options: SqliteOptions,
     access: Access,
 }
@@ -82,18 +79,6 @@ pub(crate) enum Access {
     ReadOnly,
     /// The same, and every verb checks that the database can be read.
     LookOnly,
-}
-
-/// How long a writer stays in the queue at most.
-const STUCK: Duration = Duration::from_secs(1);
-
-/// How often a writer in the queue looks whether it should give up.
-const LOOK_UP: Duration = Duration::from_millis(50);
-
-/// A write transaction that has begun. The turn of its process ends after it.
-struct Begun<'a> {
-    tx: Transaction<'a>,
-    turn: Option<Turn<'a>>,
 }
 
 /// The part of a [`Revision`] that changes with every wake-up of this process, and that with its commits.
@@ -197,7 +182,6 @@ impl SqliteStore {
             file,
             path: named.to_owned(),
             tables,
-            writers: WriteQueue::new(schema::liveness_folder_of(real)),
             presence: LocalPresence::new(
                 LivenessFolder::new(schema::liveness_folder_of(real)),
                 Arc::clone(&options.clock),
@@ -358,7 +342,7 @@ impl SqliteStore {
         let db = &mut *db;
         let before = db.connection.total_changes();
         let damage = Damage::default();
-        let Begun { turn, tx } = self.begin(&db.connection)?;
+        let tx = self.begin(&db.connection)?;
         // After the transaction has begun: time spent waiting for it must not expire a lease.
         let now = self.options.clock.now();
         reserve.raised |= !now.epoch.is_known() && db.has_raised_tokens;
@@ -382,7 +366,6 @@ impl SqliteStore {
         let seen = self.others(&tx)?;
         tx.commit()
             .map_err(|error| explain_commit(&self.path, &*self.tables, error))?;
-        drop(turn);
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
         }
@@ -392,9 +375,7 @@ impl SqliteStore {
 
     /// Begins to write, at the latest by the deadline of the call. SQLite's busy handler gives up after a while; as
     /// long as other writers commit, this goes on waiting.
-    fn begin<'a>(&'a self, db: &'a Connection) -> rusqlite::Result<Begun<'a>> {
-        let turn = self.take_turn()?;
-        call_deadline::has_turn(turn.is_some());
+    fn begin<'a>(&self, db: &'a Connection) -> rusqlite::Result<Transaction<'a>> {
         let mut seen = self.others(db)?;
         loop {
             match Transaction::new_unchecked(db, TransactionBehavior::Immediate) {
@@ -405,34 +386,7 @@ impl SqliteStore {
                     }
                     seen = now;
                 }
-                begun => return Ok(Begun { tx: begun?, turn }),
-            }
-        }
-    }
-
-    /// Waits for this process's turn to write; `None` if there is no queue, or if the turn does not come for a second or
-    /// half of the call's time: a process may have been stopped during its turn. Then this one does not queue again until
-    /// that turn has passed. The other half is for the write: the renewal of a short lease has less than a second.
-    fn take_turn(&self) -> rusqlite::Result<Option<Turn<'_>>> {
-        let place = match self.writers.try_turn() {
-            TryTurn::Turn(turn) => return Ok(Some(turn)),
-            TryTurn::NoQueue => return Ok(None),
-            TryTurn::Taken => self.writers.join(),
-        };
-        let Some(place) = place else { return Ok(None) };
-        let stuck = TimeLimit::after(STUCK.min(call_deadline::left() / 2));
-        loop {
-            match place.wait(LOOK_UP) {
-                TryTurn::Turn(turn) => return Ok(Some(turn)),
-                TryTurn::NoQueue => return Ok(None),
-                TryTurn::Taken => {}
-            }
-            if call_deadline::is_over() {
-                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
-                return Err(rusqlite::Error::SqliteFailure(busy, None));
-            }
-            if stuck.has_passed() {
-                return Ok(None);
+                begun => return begun,
             }
         }
     }
@@ -465,7 +419,7 @@ impl SqliteStore {
                 let tx = db.connection.unchecked_transaction();
                 tx.and_then(|tx| look(&tx))
             } else {
-                self.begin(&db.connection).and_then(|begun| look(&begun.tx))
+                self.begin(&db.connection).and_then(|tx| look(&tx))
             };
             return looked.map_err(explained);
         }

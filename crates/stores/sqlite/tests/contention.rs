@@ -209,51 +209,25 @@ fn eight_processes_shorten_the_log_under_each_other_and_any_of_them_may_be_kille
 }
 
 #[test]
-fn a_writer_that_was_stopped_during_its_turn_only_delays_the_others() {
-    let (dir, path, store) = new();
-    let key = Key::parse("build").unwrap();
-    // As a process would leave it that was stopped before it began.
-    let turn = std::fs::File::open(dir.path().join("tenure.db-live")).unwrap();
-    turn.lock().unwrap();
-    // Kept open until all of them have claimed: a holder whose store is closed is dead.
-    let stores = [(); 4].map(|()| SqliteStore::open(&path, SqliteOptions::default()).unwrap());
-    std::thread::scope(|scope| {
-        for (holder, store) in stores.iter().enumerate() {
-            let claim = Ask::new(&key, &format!("holder-{holder}"))
-                .waiting()
-                .claim(store);
-            scope.spawn(move || {
-                let _ = store.acquire(&claim, soon()).unwrap();
-            });
-        }
-    });
-    let known = store.inspect(&key, soon()).unwrap();
-    assert_eq!((known.leases.len(), known.queue.len()), (1, 3));
-    // A call that can't wait that long says so, and nothing changed.
-    let claim = Ask::new(&key, "late").waiting().claim(&store);
-    let now = soon().checked_sub(LIMIT).unwrap();
-    let error = store.acquire(&claim, now).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Contended, "{error}");
-    assert_eq!(store.inspect(&key, soon()).unwrap().queue.len(), 3);
-    turn.unlock().unwrap();
-    let _ = store.acquire(&claim, soon()).unwrap();
-    assert_eq!(store.inspect(&key, soon()).unwrap().queue.len(), 4);
-}
-
-#[test]
-fn a_short_lease_is_renewed_although_a_writer_was_stopped_during_its_turn() {
-    let (dir, path, store) = new();
-    let key = Key::parse("build").unwrap();
-    let lease = Ask::new(&key, "holder").granted(&store);
-    let turn = std::fs::File::open(dir.path().join("tenure.db-live")).unwrap();
-    turn.lock().unwrap();
-    // Less than a process queues for at most: about what the renewal of a lease of a second has. On a busy machine one
-    // attempt may take longer than that, but not all of them.
-    let is_renewed = |_| {
-        let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
-        let by = soon().checked_sub(LIMIT).unwrap() + Duration::from_millis(800);
-        let renewed = store.renew(&lease.grant(), lease.ttl, by);
-        matches!(renewed, Ok(Renewed::Extended(_)))
+fn a_lease_is_renewed_among_processes_that_write_all_the_time() {
+    let (_dir, path, store) = new();
+    let lease = Ask::new(&build(), "holder").granted(&store);
+    let start = |number: usize| {
+        Process::start(
+            "contention::worker",
+            &format!("{number} {}", path.display()),
+        )
     };
-    assert!((0..20).any(is_renewed));
+    let mut processes: Vec<Process> = (0..8).map(start).collect();
+    for process in &mut processes {
+        assert_eq!(process.report(), "done");
+    }
+    for _ in 0..20 {
+        let renewed = store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
+        assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
+    }
+    for process in &mut processes {
+        process.kill();
+    }
+    is_sound(&path);
 }
