@@ -821,6 +821,321 @@ fn a_session_acts_under_the_name_that_its_environment_gives_it() {
     );
 }
 
+/// How long the reservation of a path lasts, in seconds.
+fn lasts(project: &Project, path: &str) -> Option<i64> {
+    let listed = project.tenure("reservations --json").exits(0).json();
+    let all = listed["data"]["reservations"].as_array().unwrap();
+    let of_path = |it: &&Value| it["paths"] == json!([path]);
+    let until = all.iter().find(of_path)?["expiresAt"].as_str().unwrap();
+    let until: jiff::Timestamp = until.parse().unwrap();
+    Some(until.duration_since(jiff::Timestamp::now()).as_secs())
+}
+
+/// A session of Claude Code in a process of its own, which calls the hook with each line that it reads.
+struct AgentProcess {
+    process: Child,
+    answers: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl AgentProcess {
+    fn start(project: &Project) -> Self {
+        let script = project.root().with_file_name("agent.sh");
+        let lines = "while read -r line; do printf '%s' \"$line\" | \"$TENURE\" hook; echo \"exit code $?\"; done";
+        fs::write(&script, lines).unwrap();
+        let mut command = project.program("bash");
+        command
+            .arg(&script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        command.env("CLAUDE_PROJECT_DIR", project.root());
+        let mut process = command.spawn().unwrap();
+        let answers = std::io::BufReader::new(process.stdout.take().unwrap());
+        Self { process, answers }
+    }
+
+    /// Calls the hook, and returns what it said and its exit code.
+    fn call(&mut self, event: &Value) -> String {
+        use std::io::BufRead;
+        let stdin = self.process.stdin.as_mut().unwrap();
+        writeln!(stdin, "{event}").unwrap();
+        let mut said = String::new();
+        while !said.contains("exit code") {
+            assert!(self.answers.read_line(&mut said).unwrap() > 0, "{said}");
+        }
+        said
+    }
+
+    fn allows(&mut self, event: &Value) {
+        assert_eq!(self.call(event), "exit code 0\n", "{event}");
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An event as Claude Code sends it.
+fn claude(session: &str, name: &str, more: Value) -> Value {
+    let mut event = json!({ "session_id": session, "hook_event_name": name });
+    for (field, value) in more.as_object().unwrap() {
+        event[field] = value.clone();
+    }
+    event
+}
+
+fn edit_of(session: &str, file: &str) -> Value {
+    let more =
+        json!({ "tool_name": "Edit", "tool_use_id": "1", "tool_input": { "file_path": file } });
+    claude(session, "PreToolUse", more)
+}
+
+#[test]
+fn a_hook_that_names_no_agent_tells_it_from_its_input() {
+    let project = repository();
+    let root = project.root();
+    let sent = |extra: Value| {
+        let mut event = edit_of("s", "a.rs");
+        for (field, value) in extra.as_object().unwrap() {
+            event[field] = value.clone();
+        }
+        event.to_string()
+    };
+    // The words of Claude Code, and of Codex, which has a turn.
+    call(&project, "", sent(json!({}))).allows();
+    assert_eq!(reserved(&project)[0].0, "claude-code-s");
+    let reason = call(&project, "", sent(json!({ "turn_id": "t" }))).refuses();
+    assert!(reason.contains("claude-code-s"), "{reason}");
+    let gemini = json!({ "session_id": "g", "cwd": root, "hook_event_name": "BeforeTool", "tool_name": "replace",
+        "tool_input": { "file_path": "a.rs" } });
+    let answer = call(&project, "", gemini.to_string());
+    assert!(answer.out.contains("\"decision\":\"deny\""), "{answer:?}");
+    // Cursor runs the hooks of Claude Code, too: both calls are of one session.
+    let cursor = json!({ "conversation_id": "k", "session_id": "k", "cursor_version": "2", "workspace_roots": [root],
+        "hook_event_name": "preToolUse", "tool_name": "Write", "tool_input": { "path": "b.rs" } });
+    for words in ["cursor", "claude-code", ""] {
+        let answer = call(&project, words, cursor.to_string());
+        assert_eq!(answer.out, "{\"permission\":\"allow\"}\n", "{words}");
+    }
+    let of_cursor: Vec<_> = reserved(&project)
+        .into_iter()
+        .filter(|(_, mode)| mode == "paths:b.rs")
+        .collect();
+    assert_eq!(
+        of_cursor,
+        [("cursor-k".to_owned(), "paths:b.rs".to_owned())]
+    );
+    // An agent that is not known speaks as Claude Code does.
+    let nothing = call(&project, "", "nonsense");
+    assert_eq!(nothing.code, 1, "{nothing:?}");
+    assert!(nothing.err.contains("can't be understood"), "{nothing:?}");
+}
+
+#[test]
+fn what_a_session_has_reserved_ends_with_the_process_of_its_agent() {
+    let project = repository();
+    let root = project.root();
+    let mut agent = AgentProcess::start(&project);
+    // What is heard twice from one process is no script around a hook.
+    agent.allows(&claude("one", "SessionStart", json!({})));
+    agent.allows(&edit_of("one", "a.rs"));
+    edit(&project, "two", &root, "a.rs").refuses();
+    drop(agent);
+    edit(&project, "two", &root, "a.rs").allows();
+    let history = project.tenure("locks history paths --json").exits(0).out;
+    assert!(history.contains("\"claimed_dead\""), "{history}");
+}
+
+#[test]
+fn a_turn_does_not_expire_while_a_tool_runs_or_a_person_is_asked() {
+    let project = repository();
+    let mut agent = AgentProcess::start(&project);
+    let hours = |project: &Project| lasts(project, "a.rs").unwrap() / 3600;
+    agent.allows(&claude("one", "SessionStart", json!({})));
+    agent.allows(&edit_of("one", "a.rs"));
+    assert_eq!(hours(&project), 11);
+    let bash = |name: &str, id: &str| {
+        let more =
+            json!({ "tool_name": "Bash", "tool_use_id": id, "tool_input": { "command": "make" } });
+        claude("one", name, more)
+    };
+    let done =
+        json!({ "tool_name": "Edit", "tool_use_id": "1", "tool_input": { "file_path": "a.rs" } });
+    agent.allows(&claude("one", "PostToolUse", done));
+    assert_eq!(hours(&project), 0);
+    // Two commands at once: the turn goes on until both have ended, however they end.
+    agent.allows(&bash("PreToolUse", "2"));
+    agent.allows(&bash("PreToolUse", "3"));
+    agent.allows(&bash("PostToolUse", "2"));
+    assert_eq!(hours(&project), 11);
+    agent.allows(&bash("PostToolUseFailure", "3"));
+    assert_eq!(hours(&project), 0);
+    agent.allows(&claude(
+        "one",
+        "PermissionRequest",
+        json!({ "tool_name": "WebFetch" }),
+    ));
+    assert_eq!(hours(&project), 11);
+    agent.allows(&claude("one", "UserPromptSubmit", json!({})));
+    assert_eq!(hours(&project), 0);
+    for end in [
+        claude("one", "StopFailure", json!({ "error": "rate_limit" })),
+        claude("one", "Interrupt", json!({})),
+        claude(
+            "one",
+            "Notification",
+            json!({ "notification_type": "idle_prompt" }),
+        ),
+        claude("one", "Stop", json!({})),
+    ] {
+        agent.allows(&edit_of("one", "a.rs"));
+        agent.allows(&end);
+        assert_eq!(lasts(&project, "a.rs"), None, "{end}");
+    }
+}
+
+#[test]
+fn a_turn_that_a_person_interrupts_is_over_although_no_hook_is_run() {
+    let project = repository();
+    let root = project.root();
+    let transcript = root.with_file_name("transcript.jsonl");
+    let with = |mut event: Value| {
+        event["transcript_path"] = json!(transcript);
+        event
+    };
+    fs::write(&transcript, "{\"type\":\"user\"}\n").unwrap();
+    let mut agent = AgentProcess::start(&project);
+    agent.allows(&with(claude("one", "SessionStart", json!({}))));
+    agent.allows(&with(edit_of("one", "a.rs")));
+    agent.allows(&with(edit_of("one", "b.rs")));
+    edit(&project, "two", &root, "a.rs").refuses();
+    let line = |text: &str, at: jiff::Timestamp| {
+        let line = json!({ "type": "user", "timestamp": at.to_string(),
+            "message": { "role": "user", "content": [{ "type": "text", "text": text }] } });
+        let mut file = fs::File::options().append(true).open(&transcript).unwrap();
+        writeln!(file, "{line}\n{{\"type\":\"last-prompt\"}}").unwrap();
+    };
+    let now = jiff::Timestamp::now;
+    // Of an earlier turn, and something that a user may write.
+    let earlier = now()
+        .saturating_sub(jiff::SignedDuration::from_secs(3600))
+        .unwrap();
+    line("[Request interrupted by user]", earlier);
+    edit(&project, "two", &root, "a.rs").refuses();
+    line("Why was my [Request interrupted by user]?", now());
+    edit(&project, "two", &root, "a.rs").refuses();
+    line("[Request interrupted by user for tool use]", now());
+    edit(&project, "two", &root, "a.rs").allows();
+    project.tenure("reserve b.rs --as three --no-wait").exits(0);
+    // The session goes on, and finds out what is not its own any more.
+    let said = agent.call(&with(edit_of("one", "a.rs")));
+    assert!(said.contains("\"deny\""), "{said}");
+}
+
+#[test]
+fn sub_agents_of_one_session_exclude_each_other() {
+    let project = repository();
+    let root = project.root();
+    let event = |name: &str, child: &str, file: &str| {
+        let mut event = claude(
+            "one",
+            name,
+            json!({ "tool_name": "Edit", "tool_use_id": child, "cwd": root,
+            "tool_input": { "file_path": file } }),
+        );
+        if !child.is_empty() {
+            event["agent_id"] = json!(child);
+            event["agent_type"] = json!("Explore");
+        }
+        event.to_string()
+    };
+    let before = |child: &str, file: &str| call(&project, "", event("PreToolUse", child, file));
+    before("x", "a.rs").allows();
+    let reason = before("y", "a.rs").refuses();
+    assert!(
+        reason.contains("another sub-agent of this session (Explore x)"),
+        "{reason}"
+    );
+    // It is one session: the agent that started them may edit what they have, and they what it has.
+    before("", "a.rs").allows();
+    before("", "b.rs").allows();
+    before("y", "b.rs").allows();
+    before("x", "b.rs").refuses();
+    edit(&project, "two", &root, "a.rs").refuses();
+    // What a sub-agent has edited passes to the session, which still has it.
+    call(&project, "", event("SubagentStop", "x", "")).allows();
+    before("y", "a.rs").allows();
+    edit(&project, "two", &root, "a.rs").refuses();
+    // A refused file is nobody's.
+    project.tenure("reserve c.rs --as other").exits(0);
+    before("y", "c.rs").refuses();
+    project.tenure("unreserve --as other").exits(0);
+    before("z", "c.rs").allows();
+    call(&project, "", event("Stop", "", "")).allows();
+    edit(&project, "two", &root, "a.rs").allows();
+}
+
+#[test]
+fn a_command_of_a_session_reserves_for_its_turn() {
+    let project = repository();
+    let root = project.root();
+    let script = root.with_file_name("session.sh");
+    // The hook runs beside the commands, as an agent runs both.
+    let lines = r#"
+hook() { printf '{"session_id":"one","turn_id":"t","hook_event_name":"%s","tool_name":"%s","tool_input":{"file_path":"%s"}}' "$1" "$2" "$3" | "$TENURE" hook codex; }
+hook SessionStart; hook UserPromptSubmit
+{ "$TENURE" reserve 'src/**'; "$TENURE" reserve docs --as alias; "$TENURE" reserve notes --for 20m; } >"$1/said" 2>&1
+hook PreToolUse Edit src/a.rs; hook PreToolUse Edit docs/b.md
+"$TENURE" reservations --json >"$1/during"
+hook Stop
+"$TENURE" reservations --json >"$1/after"
+echo ready; read -r line
+"#;
+    fs::write(&script, lines).unwrap();
+    let out = root.with_file_name("out");
+    fs::create_dir(&out).unwrap();
+    let mut command = project.program("bash");
+    command
+        .arg(&script)
+        .arg(&out)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut agent = command.spawn().unwrap();
+    let mut answers = std::io::BufReader::new(agent.stdout.take().unwrap());
+    let mut said = String::new();
+    std::io::BufRead::read_line(&mut answers, &mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    let listed = |name: &str| {
+        let text = fs::read_to_string(out.join(name)).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let all = value["data"]["reservations"].as_array().unwrap().clone();
+        let text = |it: &Value| {
+            format!(
+                "{} {}",
+                it["holder"].as_str().unwrap(),
+                it["paths"][0].as_str().unwrap()
+            )
+        };
+        let mut all: Vec<String> = all.iter().map(text).collect();
+        all.sort();
+        all
+    };
+    // What the session edits there is reserved already, also under another name.
+    assert_eq!(
+        listed("during"),
+        ["alias docs", "codex-one notes", "codex-one src/**"]
+    );
+    assert_eq!(listed("after"), ["codex-one notes"]);
+    // All of it ends with the agent.
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    project
+        .tenure("reserve notes docs 'src/**' --as other --no-wait")
+        .exits(0);
+}
+
 /// An agent: a script that edits files as its hook allows, and commits them, or whatever is there. The lock on the witness
 /// file is the kernel's; it tells whether two agents write one file at a time. The log tells when an agent surely had a
 /// file, and during which time each commit was made.
@@ -926,6 +1241,9 @@ fn eight_agents_never_write_or_commit_one_file_at_a_time_and_leave_nothing_reser
     project.tenure("guard install").exits(0);
     let witness = root.with_file_name("witness");
     fs::create_dir(&witness).unwrap();
+    // A file, so that the process of the shell is the agent's.
+    let script = witness.join("agent.sh");
+    fs::write(&script, AGENT).unwrap();
     let agents: Vec<(String, Child)> = (1..=8)
         .map(|number| {
             // Four share the main work tree; the others have one each.
@@ -937,7 +1255,7 @@ fn eight_agents_never_write_or_commit_one_file_at_a_time_and_leave_nothing_reser
             };
             let id = format!("agent{number}");
             let mut agent = project.program("bash");
-            agent.args(["-c", AGENT, "agent", &id]).arg(tree);
+            agent.arg(&script).arg(&id).arg(tree);
             agent.arg(scaled(10).to_string()).arg(&witness);
             agent
                 .process_group(0)

@@ -5,6 +5,7 @@
 //! | [`tool`] | the agents, the files that configure their hooks, and the hooks that tenure adds |
 //! | [`event`] | what an agent tells a hook on standard input |
 //! | [`patch`] | the files that a patch of Codex names |
+//! | [`record`] | what is known of a session: its process, its sub-agents, when it was heard |
 //! | [`session`] | what a hook decides: which files are reserved, renewed and given back, and which edits are refused |
 //! | `files` | the files of the work tree that an agent edits |
 //! | [`reply`] | what a hook answers, in the form that the agent passes on to its model |
@@ -12,6 +13,7 @@
 pub mod event;
 mod files;
 pub mod patch;
+pub mod record;
 pub mod reply;
 pub mod session;
 pub mod tool;

@@ -5,7 +5,7 @@
 //! | a name that was given: by the caller, or [by the environment](given_in_environment) | that name |
 //! | in a hook of git on a server: the push option `tenure-holder` | that name |
 //! | in the hook of a coding agent: what the agent says | that session |
-//! | the session of a coding agent in the environment | that session |
+//! | the session of a coding agent in the environment; of several, the nearest | that session |
 //! | a process above this one that a hook of a coding agent recorded ([`Sessions`]) | the session of that hook |
 //! | otherwise | the process that called this one, most often a shell, under a generated name |
 
@@ -43,13 +43,53 @@ fn session(agent: &str, id: &str) -> Result<HolderId, BadName> {
 /// makes `acquire` and `release` in one script the same holder. No other shell gets the same name, not even in another
 /// container or after a restart, so equal names are the same holder.
 pub fn name(given: Option<HolderId>, project: Option<&Project>) -> Result<HolderId, NoName> {
-    if let Some(name) = given.or_else(environment::session) {
+    if let Some(name) = given {
         return Ok(name);
     }
-    let sessions = project.map(Sessions::of).filter(Sessions::exist);
-    let above = sessions.map(|sessions| sessions.above(&ancestors()));
-    let session = above.transpose()?.and_then(|it| it.into_iter().next());
+    let session = session_of(project, ancestors)?.and_then(|it| it.into_iter().next());
     Ok(session.map_or_else(|| called_by(caller::parent().unwrap_or(0)), Ok)?)
+}
+
+/// The sessions of a coding agent that this process may belong to, the likeliest first: those in the environment, or those of
+/// a process above.
+fn session_of(
+    project: Option<&Project>,
+    above: impl FnOnce() -> Vec<Process>,
+) -> Result<Option<Vec<HolderId>>, NoName> {
+    let told = environment::sessions();
+    if let [_only] = told.as_slice() {
+        return Ok(Some(told));
+    }
+    let sessions = project.map(Sessions::of).filter(Sessions::exist);
+    let above = sessions.map_or(Ok(None), |sessions| {
+        let above = above();
+        let found = sessions.above(&above)?;
+        Ok::<_, io::Error>(found.map(|(_, holders)| holders))
+    })?;
+    // An agent that runs another one passes its own variable on: the nearest process tells which it is.
+    Ok(match above {
+        Some(above) if told.is_empty() || above.iter().any(|it| told.contains(it)) => Some(above),
+        _ => Some(told).filter(|told| !told.is_empty()),
+    })
+}
+
+/// The session of a coding agent that this process belongs to, and the process above this one that it runs in: both as its
+/// hook recorded them. `None` if that process has several sessions, and the environment does not tell which it is.
+pub fn recorded_session(project: &Project) -> Option<(HolderId, Process)> {
+    let sessions = Sessions::of(project);
+    if !sessions.exist() {
+        return None;
+    }
+    let above = ancestors();
+    let (process, mut of) = sessions.above(&above).ok()??;
+    if of.len() > 1 {
+        let told = environment::sessions();
+        of.retain(|session| told.contains(session));
+    }
+    match of.as_slice() {
+        [session] => Some((session.clone(), process.clone())),
+        _ => None,
+    }
 }
 
 /// Why the name of a process can't be told.
@@ -100,18 +140,32 @@ impl Who {
 
     /// The holder that this process acts for, which may be the hook of a server.
     pub fn find(given: Option<HolderId>, project: Option<&Project>) -> Result<Self, NoName> {
-        let given = match given {
-            Some(name) => Some(name),
-            None => environment::pusher()?,
-        };
-        if let Some(name) = given.or_else(environment::session) {
+        if given.is_none()
+            && let Some(name) = environment::pusher()?
+        {
             return Ok(Self::named(name));
         }
-        let above = ancestors();
-        let sessions = project.map(|project| Sessions::of(project).above(&above));
-        let sessions = sessions
-            .transpose()?
-            .filter(|sessions| !sessions.is_empty());
+        let mut above = ancestors();
+        let sessions = session_of(project, || above.clone())?;
+        let recorded = project.and_then(|project| Sessions::of(project).above(&above).ok()?);
+        if let Some((process, of)) = recorded
+            && of.len() > 1
+        {
+            // What is tied to it may be another session's.
+            let process = process.clone();
+            above.retain(|it| *it != process);
+        }
+        // In a session, a name that is given is another name of that session.
+        if let Some(name) = given {
+            return Ok(match sessions {
+                Some(sessions) => Self {
+                    names: std::iter::once(name).chain(sessions).collect(),
+                    above,
+                    is_shell: false,
+                },
+                None => Self::named(name),
+            });
+        }
         Ok(Self {
             is_shell: sessions.is_none(),
             names: sessions.unwrap_or_else(|| {

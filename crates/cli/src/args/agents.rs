@@ -8,21 +8,22 @@ use tenure_files::agents::tool::Tool;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Hook {
-    /// The agent that calls it
+    /// The agent that calls it, if its input and its environment don't tell
     #[arg(value_name = "AGENT", value_parser = named(Tool::ALL.map(Tool::name), Tool::named))]
-    pub(crate) tool: Tool,
+    pub(crate) tool: Option<Tool>,
     /// How long a reservation lasts unless the session goes on working [default: 10m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }
 
-pub(crate) const HOOK: &str = "Example, as tenure setup claude-code configures it:
-  {\"type\": \"command\", \"command\": \"tenure hook claude-code\", \"timeout\": 10}
+pub(crate) const HOOK: &str = "Example, as a hook of an agent; tenure setup configures it:
+  {\"type\": \"command\", \"command\": \"tenure hook\", \"timeout\": 10}
 
-Reads the agent's JSON on standard input. Before an edit, it reserves that file
-for the session, or refuses the edit and says who has the file. At the end of a
-turn or of the session, it gives the files back; see guard.release for when it
-does so earlier.
+Reads the agent's JSON on standard input, which tells which agent it is; AGENT
+is used if it does not. Before an edit, it reserves that file for the session,
+or refuses the edit and says who has the file. At the end of a turn or of the
+session, it gives the files back; see guard.release for when it does so earlier.
+They are free at once when the agent's process ends.
 
 The holder is named after the agent and its session, or by TENURE_HOLDER if that
 is set in the agent's environment. Outside a project, nothing is checked. If

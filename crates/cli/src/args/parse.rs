@@ -52,7 +52,7 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
     let (mut args, names) = parse_as::<Args>(words)?;
     args.names = names;
     match &args.command {
-        Command::Hook(hook) => args.names.1 = Some(hook.tool.name().to_owned()),
+        Command::Hook(hook) => args.names.1 = hook.tool.map(|tool| tool.name().to_owned()),
         Command::Setup(setup) => args.names.1 = Some(setup.what.name().to_owned()),
         _ => {}
     }

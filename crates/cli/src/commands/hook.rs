@@ -7,12 +7,14 @@ mod timer;
 use std::io::Read;
 use std::time::Duration;
 
+use serde_json::Value;
 use tenure::store::Lease;
 use tenure::text::flat;
 use tenure::wire::ErrorCode;
 use tenure_files::agents::event::{Event, What};
+use tenure_files::agents::record::Sibling;
 use tenure_files::agents::reply::Reply;
-use tenure_files::agents::session::{self, AgentSession, Note, Outcome, Place, Refusal};
+use tenure_files::agents::session::{self, AgentSession, Note, Outcome, Place, Refusal, Reserved};
 use tenure_files::agents::tool::Tool;
 
 use self::timer::Timer;
@@ -31,17 +33,20 @@ const TTL: Duration = Duration::from_secs(10 * 60);
 
 /// Answers a hook. `early` is what is wrong already: the holder's name, or the folder.
 pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answer {
-    let (tool, home) = (hook.tool, std::env::home_dir());
-    let timer = Timer::start(tool);
+    let home = std::env::home_dir();
+    // Until there is an input, the command line and the environment tell.
+    let guessed = hook.tool.or_else(Tool::of_environment);
+    let timer = Timer::start(guessed.unwrap_or(Tool::ClaudeCode));
     let is_strict = |event| session::is_strict_around(home.as_deref(), event);
     // Until there is an input, it may be any edit.
-    timer.is_about(&Event::guess(tool, &[]));
+    timer.is_about(&Event::default());
     timer.is_strict(is_strict(None));
-    let (event, unread) = read(tool);
+    let (tool, event, unread) = read(guessed);
+    timer.is_of(tool);
     timer.is_about(&event);
     let answered = match unread.or(early) {
         Some(failure) => Err(failure),
-        None => answer(global, hook, &event, &timer),
+        None => answer(global, hook, tool, &event, &timer),
     };
     let reply = answered.unwrap_or_else(|failure| {
         timer.is_strict(is_strict(Some(&event)));
@@ -50,8 +55,14 @@ pub(crate) fn hook(global: &Global, hook: &Hook, early: Option<Failure>) -> Answ
     Answer::silent(Exit::Other(timer.answer(&reply)))
 }
 
-fn answer(global: &Global, hook: &Hook, event: &Event, timer: &Timer) -> Result<Reply, Failure> {
-    let (tool, home) = (hook.tool, std::env::home_dir());
+fn answer(
+    global: &Global,
+    hook: &Hook,
+    tool: Tool,
+    event: &Event,
+    timer: &Timer,
+) -> Result<Reply, Failure> {
+    let home = std::env::home_dir();
     let store = context::named_url(global)?;
     let hook = session::Hook {
         tool,
@@ -77,20 +88,33 @@ fn answer(global: &Global, hook: &Hook, event: &Event, timer: &Timer) -> Result<
     })
 }
 
-/// Reads an event; if it can't be read, returns what it may have been, and why.
-fn read(tool: Tool) -> (Event, Option<Failure>) {
+/// Reads an event, and tells which agent sent it; if it can't be read, returns what it may have been, and why.
+fn read(guessed: Option<Tool>) -> (Tool, Event, Option<Failure>) {
     let bad = |why: String| Failure::new(ErrorCode::BadEvent, why);
     let mut input = Vec::new();
     let mut stdin = std::io::stdin().take(LARGEST + 1);
-    let failure = match stdin.read_to_end(&mut input) {
-        Err(error) => error.into(),
-        Ok(_) if stdin.limit() == 0 => bad("its input is larger than 64 MB".to_owned()),
-        Ok(_) => match Event::parse(tool, &input) {
-            Ok(event) => return (event, None),
-            Err(why) => bad(why.to_string()),
-        },
+    let parsed: Result<Value, Failure> = match stdin.read_to_end(&mut input) {
+        Err(error) => Err(error.into()),
+        Ok(_) if stdin.limit() == 0 => Err(bad("its input is larger than 64 MB".to_owned())),
+        Ok(_) => serde_json::from_slice(&input)
+            .map_err(|error| bad(format!("its input can't be understood ({error})"))),
     };
-    (Event::guess(tool, &input), Some(failure))
+    // The others have taken over the words of Claude Code.
+    let is_of = |input: Option<&Value>| {
+        let told = input.and_then(Tool::of_input);
+        told.or(guessed).unwrap_or(Tool::ClaudeCode)
+    };
+    let (tool, input, failure) = match parsed {
+        Err(failure) => (is_of(None), Value::Null, failure),
+        Ok(input) => {
+            let tool = is_of(Some(&input));
+            match Event::parse(tool, &input) {
+                Ok(event) => return (tool, event, None),
+                Err(why) => (tool, input, bad(why.to_string())),
+            }
+        }
+    };
+    (tool, Event::guess(tool, &input), Some(failure))
 }
 
 /// How an agent calls tenure for a project.
@@ -130,13 +154,32 @@ fn said(note: &Note) -> String {
 
 /// Why an edit is refused, for the model.
 fn reason(refusal: &Refusal) -> String {
-    let Refusal {
+    match refusal {
+        Refusal::Reserved(reserved) => reserved_by(reserved),
+        Refusal::Sibling(Sibling { id, kind, file }) => {
+            let kind = kind
+                .as_ref()
+                .map_or_else(String::new, |kind| format!("{} ", flat(kind)));
+            format!(
+                "{} is being edited by another sub-agent of this session ({kind}{}).\nDo not edit it another way, such as \
+                 with a shell command. Work on something else, and edit it when that one has finished, or leave this \
+                 change to the agent that started you: say which file, and what is to be changed.",
+                flat(file),
+                flat(id)
+            )
+        }
+    }
+}
+
+/// Why an edit is refused that another holder's reservation forbids.
+fn reserved_by(reserved: &Reserved) -> String {
+    let Reserved {
         place,
         file,
         typed,
         busy,
         now,
-    } = refusal;
+    } = reserved;
     let mut lines = Vec::new();
     for (lease, _) in busy
         .leases

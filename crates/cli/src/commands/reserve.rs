@@ -8,6 +8,7 @@ use tenure::files::{PathPattern, PathSet, WorkTree};
 use tenure::store::{HolderId, Lease, Moment, Released, Renewed, call_deadline};
 use tenure::wire::{AcquiredJson, ErrorCode, ExtendedJson, ReservationJson, UnreservedJson};
 use tenure::{Busy, Mode, Tenure};
+use tenure_files::agents::session;
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -31,9 +32,16 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
     };
     let mode = Mode::from(paths.clone());
     let tenure = context::open_for_locks(global)?;
-    let tie = reserve.pid.map_or(Tie::Nothing, Tie::Process);
     let me = context::caller(global)?;
-    let ask = tenure.reserve(paths).tied_to(tie);
+    let ask = tenure.reserve(paths);
+    let project = context::find_project().ok().flatten();
+    let of_session = project.and_then(|project| session::begin_command(&project, &tenure, &me));
+    // In the session of a coding agent, a reservation ends with the agent, and without --for also with its turn.
+    let ask = match (reserve.pid, of_session) {
+        (Some(pid), _) => ask.tied_to(Tie::Process(pid)),
+        (None, Some(process)) => ask.tied_to(Tie::Process(process.pid)).ttl(session::TURN),
+        (None, None) => ask.tied_to(Tie::Nothing),
+    };
     let mut ask =
         waiting::complete(global, &tenure, ask, &reserve.request())?.named(me.as_str())?;
     if let Some(why) = &reserve.why {

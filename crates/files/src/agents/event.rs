@@ -30,6 +30,8 @@ pub enum BadEvent {
 }
 
 /// One call of a hook.
+///
+/// The default is what may be any edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The id of the session.
@@ -38,8 +40,23 @@ pub struct Event {
     pub name: String,
     /// The folder that relative paths begin at.
     pub folder: Option<PathBuf>,
+    /// The sub-agent of the session that it happens in.
+    pub child: Option<Child>,
+    /// The call of a tool that it is about, where the agent gives it an id.
+    pub call: Option<String>,
+    /// Where the agent writes down what is said in the session.
+    pub transcript: Option<PathBuf>,
     /// What happens.
     pub what: What,
+}
+
+/// A sub-agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    /// Its id, in its session.
+    pub id: String,
+    /// What kind of sub-agent it is.
+    pub kind: Option<String>,
 }
 
 /// What happens in a session.
@@ -49,12 +66,32 @@ pub enum What {
     BeforeEdit(Vec<PathBuf>),
     /// These files were written. The answer can't change that any more.
     AfterEdit(Vec<PathBuf>),
+    /// This shell command is about to run. The answer can prevent it.
+    BeforeCommand(String),
+    /// A shell command has ended.
+    AfterCommand,
+    /// Another tool is about to run, or a person is asked to allow one. Nothing may be heard for as long as that takes.
+    Pause,
     /// The session goes on working.
     Work,
-    /// The agent has finished its answer, and waits for the user.
+    /// The user has asked for something, or the session begins.
+    TurnBegin,
+    /// The agent has finished its answer, or was interrupted, and waits for the user.
     TurnEnd,
+    /// A sub-agent is over.
+    ChildEnd,
     /// The session is over.
     SessionEnd,
+}
+
+impl What {
+    /// Whether nothing may be heard of the session for as long as a tool takes, or a person.
+    pub fn is_pause(&self) -> bool {
+        matches!(
+            self,
+            Self::BeforeEdit(_) | Self::BeforeCommand(_) | Self::Pause
+        )
+    }
 }
 
 #[derive(Deserialize)]
@@ -67,7 +104,14 @@ struct Sent {
     workspace_roots: Vec<PathBuf>,
     tool_name: Option<String>,
     tool_input: Option<Value>,
+    tool_use_id: Option<String>,
+    transcript_path: Option<PathBuf>,
     file_path: Option<PathBuf>,
+    agent_id: Option<String>,
+    agent_type: Option<String>,
+    notification_type: Option<String>,
+    #[serde(default)]
+    is_interrupt: bool,
     #[serde(default)]
     background_tasks: Vec<BackgroundTask>,
 }
@@ -87,10 +131,24 @@ impl BackgroundTask {
     }
 }
 
+impl Default for Event {
+    fn default() -> Self {
+        Self {
+            session: String::new(),
+            name: String::new(),
+            folder: None,
+            child: None,
+            call: None,
+            transcript: None,
+            what: What::BeforeEdit(Vec::new()),
+        }
+    }
+}
+
 impl Event {
-    /// Reads what an agent wrote.
-    pub fn parse(tool: Tool, input: &[u8]) -> Result<Self, BadEvent> {
-        let input: Sent = serde_json::from_slice(input)?;
+    /// What an agent means by its input.
+    pub fn parse(tool: Tool, input: &Value) -> Result<Self, BadEvent> {
+        let input = Sent::deserialize(input)?;
         let name = input.hook_event_name.ok_or(BadEvent::NoName)?;
         let facts = tool.facts();
         let other = input.conversation_id.filter(|_| tool == Tool::Cursor);
@@ -99,9 +157,22 @@ impl Event {
             .filter(|session| !session.is_empty())
             .ok_or(BadEvent::NoSession(facts.session))?;
         let edit = || edited(tool, input.tool_name.as_deref(), input.tool_input.as_ref());
+        let command = || {
+            let is_shell = input
+                .tool_name
+                .as_deref()
+                .is_none_or(|name| facts.shells.contains(&name));
+            input
+                .tool_input
+                .as_ref()
+                .filter(|_| is_shell)
+                .and_then(command_of)
+        };
+        let child = input.agent_id.clone().filter(|id| !id.is_empty());
+        let is_main = child.is_none();
         let what = match name.as_str() {
             name if name == facts.before => match edit() {
-                None => What::Work,
+                None => command().map_or(What::Pause, What::BeforeCommand),
                 Some(files) if files.is_empty() => {
                     return Err(BadEvent::NoFile(input.tool_name.unwrap_or_default()));
                 }
@@ -109,8 +180,11 @@ impl Event {
             },
             name if name == facts.after => match edit() {
                 Some(files) if !files.is_empty() => What::AfterEdit(files),
+                _ if command().is_some() => What::AfterCommand,
                 _ => What::Work,
             },
+            // Claude Code tells of a command that failed in another event.
+            "PostToolUseFailure" if command().is_some() => What::AfterCommand,
             AFTER_FILE_EDIT if tool == Tool::Cursor => match input.file_path {
                 Some(file) => What::AfterEdit(vec![file]),
                 None => What::Work,
@@ -121,13 +195,32 @@ impl Event {
             {
                 What::Work
             }
+            // Some send the end of a sub-agent's turn under this name, too.
+            name if name == facts.turn_end && !is_main => What::ChildEnd,
             name if name == facts.turn_end => What::TurnEnd,
             name if name == facts.session_end => What::SessionEnd,
+            // No other event follows when a person interrupts a tool.
+            _ if input.is_interrupt && is_main => What::TurnEnd,
+            "StopFailure" | "Interrupt" if is_main => What::TurnEnd,
+            "SubagentStop" | "subagentStop" => What::ChildEnd,
+            "PermissionRequest" => What::Pause,
+            "UserPromptSubmit" | "BeforeAgent" | "beforeSubmitPrompt" | "SessionStart"
+                if is_main =>
+            {
+                What::TurnBegin
+            }
+            "Notification" => notified(input.notification_type.as_deref()),
             _ => What::Work,
         };
         Ok(Self {
             session,
             name,
+            child: child.map(|id| Child {
+                id,
+                kind: input.agent_type,
+            }),
+            call: input.tool_use_id,
+            transcript: input.transcript_path,
             folder: input
                 .cwd
                 .or_else(|| input.workspace_roots.into_iter().next()),
@@ -136,15 +229,13 @@ impl Event {
     }
 
     /// What can be told of an input that is no event: the files of an edit, unless it says that it is something else.
-    pub fn guess(tool: Tool, input: &[u8]) -> Self {
-        let input: Value = serde_json::from_slice(input).unwrap_or_default();
+    pub fn guess(tool: Tool, input: &Value) -> Self {
         let text = |name: &str| input.get(name).and_then(Value::as_str);
         let name = text("hook_event_name");
         let is_before = name.is_none_or(|name| tool.facts().before == name);
         let files = edited(tool, text("tool_name"), input.get("tool_input"));
         let may_be_edit = is_before && (files.is_some() || text("tool_name").is_none());
         Self {
-            session: String::new(),
             name: name.unwrap_or_default().to_owned(),
             folder: text("cwd").map(PathBuf::from),
             what: if may_be_edit {
@@ -152,7 +243,17 @@ impl Event {
             } else {
                 What::Work
             },
+            ..Self::default()
         }
+    }
+}
+
+/// What an agent tells its user: that it waits for leave, or for the next prompt.
+fn notified(kind: Option<&str>) -> What {
+    match kind {
+        Some("idle_prompt") => What::TurnEnd,
+        Some("permission_prompt" | "elicitation_dialog" | "ToolPermission") => What::Pause,
+        _ => What::Work,
     }
 }
 
@@ -160,10 +261,12 @@ impl Event {
 fn edited(tool: Tool, name: Option<&str>, input: Option<&Value>) -> Option<Vec<PathBuf>> {
     let is_edit = match name {
         Some(name) => tool.facts().edits.contains(&name),
-        // Some versions of Cursor leave the name out. Its hook is called for edits only.
-        None => tool == Tool::Cursor,
+        // Some versions of Cursor leave the name out.
+        None => tool == Tool::Cursor && input.is_some_and(|input| command_of(input).is_none()),
     };
-    let may_be_patch = name.is_some() && name == tool.facts().patching_shell;
+    let facts = tool.facts();
+    let is_shell = name.is_some_and(|name| facts.shells.contains(&name));
+    let may_be_patch = is_shell && facts.has_patching_shell;
     if !is_edit && !may_be_patch {
         return None;
     }
@@ -172,6 +275,15 @@ fn edited(tool: Tool, name: Option<&str>, input: Option<&Value>) -> Option<Vec<P
         collect(input, &mut files);
     }
     Some(files).filter(|files| is_edit || !files.is_empty())
+}
+
+/// The shell command in the input of a tool.
+fn command_of(input: &Value) -> Option<String> {
+    match input {
+        // Some versions of Cursor send the fields as text.
+        Value::String(text) => command_of(&serde_json::from_str::<Value>(text).ok()?),
+        fields => Some(fields.get("command")?.as_str()?.to_owned()),
+    }
 }
 
 /// The fields that name a file, in the tools of all agents.
@@ -229,9 +341,7 @@ mod tests {
     use serde_json::json;
 
     fn what(tool: Tool, input: &Value) -> What {
-        Event::parse(tool, input.to_string().as_bytes())
-            .unwrap()
-            .what
+        Event::parse(tool, input).unwrap().what
     }
 
     fn before(files: &[&str]) -> What {
@@ -254,7 +364,7 @@ mod tests {
         assert_eq!(what(Tool::ClaudeCode, &notebook), before(&["/w/a.rs"]));
         assert_eq!(
             what(Tool::ClaudeCode, &claude("Read", "file_path")),
-            What::Work
+            What::Pause
         );
         let patch = "*** Begin Patch\n*** Add File: a\n+x\n*** Delete File: b\n*** End Patch";
         for input in [
@@ -268,8 +378,9 @@ mod tests {
         let bash = |command: &str| json!({ "session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": { "command": command } });
         let heredoc = format!("apply_patch <<'EOF'\n{patch}\nEOF\n");
         assert_eq!(what(Tool::Codex, &bash(&heredoc)), before(&["a", "b"]));
-        assert_eq!(what(Tool::Codex, &bash("rm -rf a")), What::Work);
-        assert_eq!(what(Tool::ClaudeCode, &bash(&heredoc)), What::Work);
+        let command = |line: &str| What::BeforeCommand(line.to_owned());
+        assert_eq!(what(Tool::Codex, &bash("rm -rf a")), command("rm -rf a"));
+        assert_eq!(what(Tool::ClaudeCode, &bash(&heredoc)), command(&heredoc));
         let gemini = json!({ "session_id": "s", "hook_event_name": "BeforeTool", "tool_name": "replace",
                              "tool_input": { "file_path": "a" } });
         assert_eq!(what(Tool::Gemini, &gemini), before(&["a"]));
@@ -298,7 +409,11 @@ mod tests {
             let event = |name: &str| json!({ "session_id": "s", "hook_event_name": name });
             assert_eq!(what(tool, &event(turn)), What::TurnEnd);
             assert_eq!(what(tool, &event(session)), What::SessionEnd);
-            assert_eq!(what(tool, &event("SubagentStop")), What::Work);
+            assert_eq!(what(tool, &event("SubagentStop")), What::ChildEnd);
+            // Of a sub-agent, it is no end of the session's turn.
+            let of_child =
+                json!({ "session_id": "s", "hook_event_name": turn, "agent_id": "child" });
+            assert_eq!(what(tool, &of_child), What::ChildEnd);
         }
     }
 
@@ -321,31 +436,23 @@ mod tests {
     #[test]
     fn what_can_not_be_understood_is_an_error() {
         for input in [
-            "",
-            "{",
-            "[]",
-            "null",
-            "{}",
-            "{\"hook_event_name\":\"Stop\"}",
-            "{\"hook_event_name\":\"Stop\",\"session_id\":\"\"}",
-            "{\"hook_event_name\":7,\"session_id\":\"s\"}",
-            "{\"hook_event_name\":\"PreToolUse\",\"session_id\":\"s\",\"tool_name\":\"Write\"}",
-            "{\"hook_event_name\":\"PreToolUse\",\"session_id\":\"s\",\"tool_name\":\"Write\",\"tool_input\":{\"file_path\":3}}",
+            json!([]),
+            json!(null),
+            json!({}),
+            json!({ "hook_event_name": "Stop" }),
+            json!({ "hook_event_name": "Stop", "session_id": "" }),
+            json!({ "hook_event_name": 7, "session_id": "s" }),
+            json!({ "hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Write" }),
+            json!({ "hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Write", "tool_input": { "file_path": 3 } }),
         ] {
-            assert!(
-                Event::parse(Tool::ClaudeCode, input.as_bytes()).is_err(),
-                "{input}"
-            );
+            let read = Event::parse(Tool::ClaudeCode, &input);
+            assert!(read.is_err(), "{input}");
         }
-        let deep = "[".repeat(100_000);
-        assert!(Event::parse(Tool::Codex, deep.as_bytes()).is_err());
-        assert!(Event::parse(Tool::Codex, b"\xff\xfe{}").is_err());
     }
 
     #[test]
     fn the_folder_is_the_one_that_the_agent_works_in() {
-        let event =
-            |input: Value| Event::parse(Tool::Cursor, input.to_string().as_bytes()).unwrap();
+        let event = |input: Value| Event::parse(Tool::Cursor, &input).unwrap();
         let input = json!({ "conversation_id": "c", "hook_event_name": "stop", "workspace_roots": ["/w", "/v"] });
         assert_eq!(event(input).folder, Some(PathBuf::from("/w")));
         let input = json!({ "conversation_id": "c", "hook_event_name": "stop" });

@@ -20,8 +20,8 @@ pub struct Reply {
 impl Reply {
     /// The agent goes on. `note` is for its model, where the agent passes it on.
     pub fn go_on(tool: Tool, name: &str, what: &What, note: Option<&str>) -> Self {
-        let is_before = matches!(what, What::BeforeEdit(_));
-        let after = name == tool.facts().after && matches!(what, What::AfterEdit(_) | What::Work);
+        let is_before = what.is_pause() && name == tool.facts().before;
+        let after = name == tool.facts().after || name == "PostToolUseFailure";
         let out = match (tool, note) {
             // Cursor takes an empty answer to this event for a refusal.
             (Tool::Cursor, _) if name == tool.facts().before => {

@@ -10,18 +10,25 @@
 //! | end of a turn | gives back what the hook reserved |
 //! | end of the session | gives back every path of the session |
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use tenure::ask::Tie;
 use tenure::config::Release;
 use tenure::files::{PathPattern, PathSet, Reservations, Target};
-use tenure::store::{Event as Request, Holder, HolderId, Lease, Moment, call_deadline, requests};
+use tenure::store::{
+    Binding, Event as Request, Grant, Holder, HolderId, Lease, Moment, call_deadline, requests,
+};
 use tenure::who::{self, Sessions};
 use tenure::{Acquired, Busy, Config, Project, StoreUrl, Tenure};
+use tenure_core::Process;
 use tenure_host::files::look;
 
 use super::event::{Event, What};
 use super::files::Files;
+use super::record::{Records, Sibling};
 use super::tool::Tool;
 use crate::Error;
 use crate::guard::hooks;
@@ -40,6 +47,40 @@ pub struct Hook<'a> {
     pub home: Option<&'a Path>,
     /// How long a reservation lasts unless the session goes on working.
     pub ttl: Duration,
+}
+
+/// How long a reservation lasts while nothing may be heard of a living session: a tool runs, or a person is asked. It ends
+/// with the process of the agent, and a session that is left alone for a day blocks nobody. What the session reserves with
+/// a command lasts so long, too, unless it says how long.
+pub const TURN: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// How the reservations of a session last from this event on.
+#[derive(Debug, Clone)]
+struct Turn {
+    tie: Tie,
+    /// The other names of the session.
+    aliases: BTreeSet<HolderId>,
+    ttl: Duration,
+    /// When the last long pause was over.
+    resumed: Option<Timestamp>,
+}
+
+impl Turn {
+    /// Whether a lease is tied to the process of the session.
+    fn is_tied(&self, lease: &Lease) -> bool {
+        matches!((&lease.holder.binding, self.tie), (Binding::Process { process }, Tie::Process(pid)) if process.pid == pid)
+    }
+
+    /// Whether the session reserved this with a command, for the time of its turn.
+    fn has(&self, lease: &Lease) -> bool {
+        lease.ttl == TURN && self.is_tied(lease) && !is_by_hook(lease)
+    }
+
+    /// Whether a command of the session has reserved what is in the way, under another name.
+    fn is_own(&self, busy: &Busy) -> bool {
+        let is_own = |lease: &Lease| self.aliases.contains(&lease.holder.id) && self.is_tied(lease);
+        !busy.leases.is_empty() && busy.leases.iter().all(|(lease, _)| is_own(lease))
+    }
 }
 
 /// What a hook decides.
@@ -70,7 +111,16 @@ pub enum Note {
 
 /// Why a file must not be edited.
 #[derive(Debug)]
-pub struct Refusal {
+pub enum Refusal {
+    /// Another holder has it.
+    Reserved(Box<Reserved>),
+    /// Another sub-agent of the same session edits it.
+    Sibling(Sibling),
+}
+
+/// Why a file must not be edited: another holder has it.
+#[derive(Debug)]
+pub struct Reserved {
     /// The session.
     pub place: Place,
     /// The file, as reservations name it.
@@ -220,32 +270,37 @@ impl AgentSession<'_> {
             return Ok(Said::Note(None));
         }
         let tenure = self.open()?;
-        // A folder that can't be written costs the session its name in git, not its edits.
-        let sessions = Sessions::of(&self.project);
-        let _ = match event.what {
-            What::SessionEnd => sessions.forget(&self.holder),
-            _ => sessions.record(&self.holder),
+        let turn = match self.hear(event, &files) {
+            Ok(turn) => turn,
+            Err(sibling) => return Ok(Said::Refused(Refusal::Sibling(sibling))),
         };
         let own = tenure.reservations_by(&self.holder)?;
         let note = match &event.what {
-            What::BeforeEdit(_) => match self.reserve(&tenure, &own, &files)? {
-                Err(refusal) => return Ok(Said::Refused(refusal)),
+            What::BeforeEdit(_) => match self.reserve(&tenure, &own, &files, &turn)? {
+                Err(refusal) => {
+                    self.are_free(files.iter().map(String::as_str));
+                    return Ok(Said::Refused(refusal));
+                }
                 Ok(new) => {
-                    self.keep(&tenure, &own, &files)?;
+                    self.keep(&tenure, &own, &files, &turn)?;
                     return Ok(Said::Reserved(tenure, new));
                 }
             },
             What::AfterEdit(_) => {
-                let reserved = self.reserve(&tenure, &own, &files)?;
-                self.keep(&tenure, &own, &files)?;
+                let reserved = self.reserve(&tenure, &own, &files, &turn)?;
+                self.keep(&tenure, &own, &files, &turn)?;
                 match reserved {
                     Err(refusal) => Some(Note::TooLate(refusal)),
                     Ok(_) => self.asked(&tenure, &own)?,
                 }
             }
-            What::Work => {
-                self.keep(&tenure, &own, &[])?;
+            What::Work | What::AfterCommand => {
+                self.keep(&tenure, &own, &[], &turn)?;
                 self.asked(&tenure, &own)?
+            }
+            What::BeforeCommand(_) | What::Pause | What::TurnBegin | What::ChildEnd => {
+                self.keep(&tenure, &own, &[], &turn)?;
+                None
             }
             What::TurnEnd => {
                 match self.release() {
@@ -254,18 +309,94 @@ impl AgentSession<'_> {
                         commit: false,
                         quiet: None,
                         ..
-                    } => self.keep(&tenure, &own, &[])?,
-                    _ => give_back(&tenure, self.by_hook(&own))?,
+                    } => self.keep(&tenure, &own, &[], &turn)?,
+                    _ => {
+                        let of_turn = own.of(&self.holder).filter(|lease| turn.has(lease));
+                        let over = self.by_hook(&own).chain(of_turn).collect();
+                        self.give_back(&tenure, over)?;
+                        self.give_back_of_aliases(&tenure, &turn, |lease| turn.has(lease))?;
+                    }
                 }
                 None
             }
             What::SessionEnd => {
                 let own = own.of(&self.holder);
                 give_back(&tenure, own.filter(|lease| !lease.holder.binding.is_kept()))?;
+                self.give_back_of_aliases(&tenure, &turn, |lease| turn.is_tied(lease))?;
                 None
             }
         };
         Ok(Said::Note(note))
+    }
+
+    /// Notes the event in the record of the session. A folder that can't be written costs the session its name in git and
+    /// the tie to its process, not its edits.
+    fn hear(&self, event: &Event, files: &[String]) -> Result<Turn, Sibling> {
+        let (sessions, records) = (Sessions::of(&self.project), Records::of(&self.project));
+        let short = Turn {
+            tie: Tie::Nothing,
+            aliases: BTreeSet::new(),
+            ttl: self.hook.ttl,
+            resumed: None,
+        };
+        let process = sessions.record(&self.holder).ok().flatten();
+        let is_whole = self.release() == Release::default();
+        let unheard = short.clone();
+        let heard = records.change(&self.holder, |record| {
+            record.hear(event, process, Timestamp::now());
+            if let (What::BeforeEdit(_), Some(child)) = (&event.what, &event.child) {
+                record.edits(child, files)?;
+            }
+            let Some(process) = record.lives_in() else {
+                return Ok(short);
+            };
+            let is_idle = event.what == What::TurnEnd && is_whole;
+            Ok(Turn {
+                tie: Tie::Process(process.pid),
+                ttl: if record.is_paused() || is_idle {
+                    TURN
+                } else {
+                    self.hook.ttl
+                },
+                aliases: record.aliases.clone(),
+                resumed: record.resumed,
+            })
+        });
+        if event.what == What::SessionEnd {
+            let _ = sessions.forget(&self.holder);
+            let _ = records.forget(&self.holder);
+        }
+        heard.unwrap_or(Ok(unheard))
+    }
+
+    /// Forgets which sub-agent had these files.
+    fn are_free<'f>(&self, files: impl Iterator<Item = &'f str>) {
+        let files: Vec<&str> = files.collect();
+        let records = Records::of(&self.project);
+        // It only costs siblings a refusal.
+        let _ = records.change(&self.holder, |record| record.are_free(files));
+    }
+
+    /// Gives back what the session, and so its sub-agents, no longer edit.
+    fn give_back(&self, tenure: &Tenure, leases: Vec<&Lease>) -> Result<(), Error> {
+        if !leases.is_empty() {
+            self.are_free(leases.iter().filter_map(|lease| file_of(lease)));
+        }
+        give_back(tenure, leases)
+    }
+
+    /// Gives back some of what the session has reserved under other names.
+    fn give_back_of_aliases(
+        &self,
+        tenure: &Tenure,
+        turn: &Turn,
+        is_over: impl Fn(&Lease) -> bool,
+    ) -> Result<(), Error> {
+        for alias in &turn.aliases {
+            let own = tenure.reservations_by(alias)?;
+            give_back(tenure, own.of(alias).filter(|lease| is_over(lease)))?;
+        }
+        Ok(())
     }
 
     /// What other holders ask the session for.
@@ -305,6 +436,7 @@ impl AgentSession<'_> {
         tenure: &Tenure,
         own: &Reservations,
         files: &[String],
+        turn: &Turn,
     ) -> Result<Result<Vec<Lease>, Refusal>, Error> {
         let mut new = Vec::new();
         let is_ours = |holder: &Holder| holder.id == self.holder;
@@ -313,8 +445,14 @@ impl AgentSession<'_> {
             ruling.own.is_none()
         };
         for file in files.iter().filter(is_missing) {
-            match self.acquire(tenure, file)? {
+            let mut answer = self.acquire(tenure, file, turn)?;
+            if answer.is_err() && end_interrupted_turns(&self.project, tenure, self.release())? {
+                answer = self.acquire(tenure, file, turn)?;
+            }
+            match answer {
                 Ok(lease) => new.push(lease),
+                // Reserved by a command of this session, under another name.
+                Err(busy) if turn.is_own(&busy) => {}
                 Err(busy) => {
                     give_back(tenure, &new)?;
                     return Ok(Err(self.refusal(tenure, file, busy)));
@@ -324,7 +462,12 @@ impl AgentSession<'_> {
         Ok(Ok(new))
     }
 
-    fn acquire(&self, tenure: &Tenure, file: &str) -> Result<Result<Lease, Box<Busy>>, Error> {
+    fn acquire(
+        &self,
+        tenure: &Tenure,
+        file: &str,
+        turn: &Turn,
+    ) -> Result<Result<Lease, Box<Busy>>, Error> {
         let bad = |why: &dyn std::fmt::Display| Error::Unreservable {
             path: file.to_owned(),
             why: why.to_string(),
@@ -334,8 +477,9 @@ impl AgentSession<'_> {
         let ask = tenure
             .reserve(paths)
             .named(self.holder.as_str())?
-            .command(self.why())
-            .ttl(self.hook.ttl)
+            .command(why(self.hook.tool))
+            .ttl(turn.ttl)
+            .tied_to(turn.tie)
             .renew_later();
         Ok(match ask.acquire()? {
             Acquired::Granted(guard) => {
@@ -351,20 +495,19 @@ impl AgentSession<'_> {
         })
     }
 
-    /// What the others see as the reason of a reservation. It also tells what the hook may give back.
-    fn why(&self) -> String {
-        format!("edited in {}", self.hook.tool.title())
-    }
-
     /// What the hook reserved for the session, one file each.
     fn by_hook<'r>(&'r self, own: &'r Reservations) -> impl Iterator<Item = &'r Lease> {
-        let why = Some(self.why());
-        own.of(&self.holder)
-            .filter(move |lease| lease.holder.command == why && file_of(lease).is_some())
+        own.of(&self.holder).filter(|lease| is_by_hook(lease))
     }
 
     /// Renews what the session still edits, and gives back what is committed or quiet. `files` are being edited.
-    fn keep(&self, tenure: &Tenure, own: &Reservations, files: &[String]) -> Result<(), Error> {
+    fn keep(
+        &self,
+        tenure: &Tenure,
+        own: &Reservations,
+        files: &[String],
+        turn: &Turn,
+    ) -> Result<(), Error> {
         let (now, release) = (own.now(), self.release());
         let mut kept = Vec::new();
         let mut over = Vec::new();
@@ -377,6 +520,8 @@ impl AgentSession<'_> {
                 .files
                 .written(path)?
                 .map_or(lease.acquired_at, |at| at.max(lease.acquired_at));
+            // Nobody writes while a person is asked.
+            let last = turn.resumed.map_or(last, |at| at.max(last));
             let quiet = Duration::try_from(now.wall.duration_since(last)).unwrap_or_default();
             if !is_edited && release.quiet.is_some_and(|limit| quiet > limit) {
                 over.push(lease);
@@ -401,31 +546,97 @@ impl AgentSession<'_> {
                 !is_committed
             });
         }
-        give_back(tenure, over)?;
-        for (lease, _, _) in kept {
-            // Not at every call: half of the time is enough.
-            let is_fresh = lease
-                .remaining(now)
-                .is_some_and(|left| left > self.hook.ttl / 2);
-            if !is_fresh {
-                // A lease that was lost meanwhile is reserved again by the next edit.
-                let _ = tenure
-                    .store()
-                    .renew(&lease.grant(), self.hook.ttl, call_deadline())?;
-            }
-        }
-        Ok(())
+        self.give_back(tenure, over)?;
+        let by_command = own.of(&self.holder).filter(|lease| turn.has(lease));
+        renew(tenure, now, by_command, TURN)?;
+        renew(
+            tenure,
+            now,
+            kept.into_iter().map(|(lease, _, _)| lease),
+            turn.ttl,
+        )
     }
 
     fn refusal(&self, tenure: &Tenure, file: &str, busy: Box<Busy>) -> Refusal {
-        Refusal {
+        Refusal::Reserved(Box::new(Reserved {
             place: self.place(),
             file: file.to_owned(),
             typed: self.files.typed(file, self.is_elsewhere),
             busy,
             now: tenure.clock().now(),
-        }
+        }))
     }
+}
+
+/// Moves the ends of leases to `ttl` from now. Not at every call: half of the time is enough.
+fn renew<'l>(
+    tenure: &Tenure,
+    now: &Moment,
+    leases: impl Iterator<Item = &'l Lease>,
+    ttl: Duration,
+) -> Result<(), Error> {
+    let fits = |left: Duration| left > ttl / 2 && left <= ttl;
+    let grants: Vec<Grant> = leases
+        .filter(|lease| !lease.remaining(now).is_some_and(fits))
+        .map(Lease::grant)
+        .collect();
+    if !grants.is_empty() {
+        // A lease that was lost meanwhile is reserved again by the next edit.
+        let _ = tenure.store().renew_all(&grants, ttl, call_deadline())?;
+    }
+    Ok(())
+}
+
+/// What the others see as the reason of a reservation. It also tells what the hook may give back.
+fn why(tool: Tool) -> String {
+    format!("edited in {}", tool.title())
+}
+
+/// Whether a hook reserved this.
+fn is_by_hook(lease: &Lease) -> bool {
+    let said = lease.holder.command.as_deref();
+    let is_why = |tool: Tool| said == Some(why(tool).as_str());
+    Tool::ALL.into_iter().any(is_why) && file_of(lease).is_some()
+}
+
+/// Prepares a command that reserves paths for a holder: returns the process of the session that it belongs to, which knows
+/// from then on that the holder is one of its names. What interrupted sessions have is free afterwards. All of this is a
+/// service: what can't be found out changes nothing.
+pub fn begin_command(project: &Project, tenure: &Tenure, holder: &HolderId) -> Option<Process> {
+    let _ = end_interrupted_turns(project, tenure, tenure.config().guard.release(false));
+    let (session, process) = who::recorded_session(project)?;
+    if session != *holder {
+        let noted = Records::of(project).change(&session, |record| {
+            record.aliases.insert(holder.clone());
+        });
+        noted.ok()?;
+    }
+    Some(process)
+}
+
+/// Gives back what the hooks of other sessions have reserved whose turn a person has ended, without a hook that told us.
+/// Returns whether there was any.
+fn end_interrupted_turns(
+    project: &Project,
+    tenure: &Tenure,
+    release: Release,
+) -> Result<bool, Error> {
+    if release == Release::default() {
+        // Only the end of a session ends it.
+        return Ok(false);
+    }
+    let mut is_any = false;
+    let records = Records::of(project).all()?;
+    for record in records.iter().filter(|record| record.was_interrupted()) {
+        let own = tenure.reservations_by(&record.holder)?;
+        let over: Vec<&Lease> = own
+            .of(&record.holder)
+            .filter(|lease| is_by_hook(lease))
+            .collect();
+        is_any |= !over.is_empty();
+        give_back(tenure, over)?;
+    }
+    Ok(is_any)
 }
 
 /// The file of a reservation that was made for one.

@@ -2,7 +2,7 @@
 //!
 //! | agent | checked against | how |
 //! |---|---|---|
-//! | Claude Code | 2.1.197 | run against a local stand-in for its API |
+//! | Claude Code | 2.1.328 | run against a local stand-in for its API |
 //! | Codex | 0.169.0 | run against a local stand-in for its API |
 //! | Gemini CLI | 0.61.0 | run against a local stand-in for its API |
 //! | Cursor | its documentation of 2026 | not run: it needs an account |
@@ -43,8 +43,14 @@ pub(crate) struct Facts {
     pub(crate) session_end: &'static str,
     /// The tools that edit files.
     pub(crate) edits: &'static [&'static str],
-    /// The tool for shell commands, if it takes patches out of them and applies them without another event.
-    pub(crate) patching_shell: Option<&'static str>,
+    /// The tools that run shell commands.
+    pub(crate) shells: &'static [&'static str],
+    /// Whether it takes patches out of shell commands and applies them without another event.
+    pub(crate) has_patching_shell: bool,
+    /// What the tools of MCP servers are called.
+    mcp: &'static str,
+    /// The other events that tell when a session works, waits for a person, or has ended its turn.
+    others: &'static [&'static str],
     /// The field with the session's id.
     pub(crate) session: &'static str,
     /// The unit of its time limits: how many are a second.
@@ -65,7 +71,18 @@ const CLAUDE_CODE: Facts = Facts {
     turn_end: "Stop",
     session_end: "SessionEnd",
     edits: &["Edit", "MultiEdit", "Write", "NotebookEdit"],
-    patching_shell: None,
+    shells: &["Bash"],
+    has_patching_shell: false,
+    mcp: "mcp__.*",
+    others: &[
+        "SessionStart",
+        "UserPromptSubmit",
+        "PermissionRequest",
+        "PostToolUseFailure",
+        "Notification",
+        "SubagentStop",
+        "StopFailure",
+    ],
     session: "session_id",
     second: 1,
     session_end_timeout: TIMEOUT,
@@ -79,7 +96,14 @@ const CODEX: Facts = Facts {
     folder_variable: Some("CODEX_HOME"),
     afterwards: "Codex runs a new hook only after you have trusted it: open /hooks in Codex.",
     edits: &["apply_patch", "Edit", "Write"],
-    patching_shell: Some("Bash"),
+    has_patching_shell: true,
+    others: &[
+        "SessionStart",
+        "UserPromptSubmit",
+        "PermissionRequest",
+        "SubagentStop",
+        "Interrupt",
+    ],
     // It allows no more for this event.
     session_end_timeout: 3,
     ..CLAUDE_CODE
@@ -95,6 +119,9 @@ const GEMINI: Facts = Facts {
     after: "AfterTool",
     turn_end: "AfterAgent",
     edits: &["write_file", "replace"],
+    shells: &["run_shell_command"],
+    mcp: "mcp_.*",
+    others: &["SessionStart", "BeforeAgent", "Notification"],
     second: 1000,
     ..CLAUDE_CODE
 };
@@ -120,6 +147,9 @@ const CURSOR: Facts = Facts {
         "EditNotebook",
         "NotebookEdit",
     ],
+    shells: &["Shell"],
+    mcp: "MCP:.*",
+    others: &[AFTER_FILE_EDIT, "beforeSubmitPrompt", "subagentStop"],
     session: "conversation_id",
     ..CLAUDE_CODE
 };
@@ -147,6 +177,37 @@ impl Tool {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
+    /// The agent that sent this input to its hook. Cursor runs the hooks of Claude Code, too, and Gemini CLI takes them
+    /// over: so what the input says counts before what the command line says.
+    pub fn of_input(input: &Value) -> Option<Self> {
+        let has = |name: &str| input.get(name).is_some_and(|value| !value.is_null());
+        let event = input.get("hook_event_name").and_then(Value::as_str);
+        let event = event.unwrap_or_default();
+        if has("cursor_version") || has("conversation_id") {
+            return Some(Self::Cursor);
+        }
+        let of_gemini = ["BeforeTool", "AfterTool", "BeforeAgent", "AfterAgent"];
+        if of_gemini.contains(&event) {
+            return Some(Self::Gemini);
+        }
+        // Codex has no id of a prompt, but one of a turn.
+        has("turn_id").then_some(Self::Codex)
+    }
+
+    /// The agent that this process was started by, as far as its environment tells.
+    pub fn of_environment() -> Option<Self> {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let known = [
+            (Self::Cursor, "CURSOR_VERSION"),
+            (Self::Gemini, "GEMINI_SESSION_ID"),
+            (Self::ClaudeCode, "CLAUDE_CODE_SESSION_ID"),
+            (Self::ClaudeCode, "CLAUDE_PROJECT_DIR"),
+            (Self::Codex, "CODEX_THREAD_ID"),
+        ];
+        let mut known = known.into_iter();
+        known.find_map(|(tool, name)| is_set(name).then_some(tool))
+    }
+
     /// What people call it.
     pub fn title(self) -> &'static str {
         self.facts().title
@@ -172,14 +233,22 @@ impl Tool {
         self.facts().afterwards
     }
 
-    /// The command of the hooks.
+    /// The command of the hooks. The file may be shared with people who do not have tenure: there it does nothing, without
+    /// a word.
     pub(crate) fn command(self) -> String {
-        format!("tenure hook {}", self.name())
+        let without = match self {
+            // Cursor takes no answer for a refusal.
+            Self::Cursor => r#"{ echo '{"permission":"allow"}'; exit 0; }"#,
+            Self::ClaudeCode | Self::Codex | Self::Gemini => "exit 0",
+        };
+        let name = self.name();
+        format!("command -v tenure >/dev/null 2>&1 || {without}; exec tenure hook {name}")
     }
 
     /// Whether a command is one of tenure's hooks for this agent, wherever tenure is installed.
     pub(crate) fn is_own_command(self, command: &str) -> bool {
-        let words: Vec<&str> = command.split_whitespace().collect();
+        let run = command.rsplit_once("exec ").map_or(command, |(_, run)| run);
+        let words: Vec<&str> = run.split_whitespace().collect();
         let [program, "hook", tool, ..] = words.as_slice() else {
             return false;
         };
@@ -190,31 +259,32 @@ impl Tool {
     /// The events and, for each, the entry that tenure adds.
     pub(crate) fn entries(self) -> Vec<(&'static str, Value)> {
         let (command, facts) = (self.command(), self.facts());
-        let edits = facts.edits.iter().chain(&facts.patching_shell);
-        let edits = edits.copied().collect::<Vec<_>>().join("|");
+        // What may change a file, and what a person may be asked about.
+        let tools = facts.edits.iter().chain(facts.shells).chain([&facts.mcp]);
+        let tools = tools.copied().collect::<Vec<_>>().join("|");
         if self == Self::Cursor {
             let hook = json!({ "command": command, "timeout": TIMEOUT });
-            let before = json!({ "command": command, "matcher": edits, "timeout": TIMEOUT });
-            return vec![
-                (facts.before, before),
-                (facts.after, hook.clone()),
-                (AFTER_FILE_EDIT, hook.clone()),
-                (facts.turn_end, hook.clone()),
-                (facts.session_end, hook),
-            ];
+            let before = json!({ "command": command, "matcher": tools, "timeout": TIMEOUT });
+            let more = [facts.after, facts.turn_end, facts.session_end];
+            let more = more.into_iter().chain(facts.others.iter().copied());
+            return std::iter::once((facts.before, before))
+                .chain(more.map(|event| (event, hook.clone())))
+                .collect();
         }
         // The documented shape of Claude Code, which Codex and Gemini CLI have taken over.
         let hook = |timeout: u64| json!([{ "type": "command", "command": command, "timeout": facts.second * timeout }]);
         let matching = |matcher: &str| json!({ "matcher": matcher, "hooks": hook(TIMEOUT) });
-        vec![
-            (facts.before, matching(&edits)),
+        let always = |event: &&'static str| (*event, json!({ "hooks": hook(TIMEOUT) }));
+        let ends = hook(facts.session_end_timeout);
+        [
+            (facts.before, matching(&tools)),
             (facts.after, matching("*")),
-            (facts.turn_end, json!({ "hooks": hook(TIMEOUT) })),
-            (
-                facts.session_end,
-                json!({ "hooks": hook(facts.session_end_timeout) }),
-            ),
         ]
+        .into_iter()
+        .chain(facts.others.iter().map(always))
+        .chain([always(&facts.turn_end)])
+        .chain([(facts.session_end, json!({ "hooks": ends }))])
+        .collect()
     }
 
     /// A file with these hooks and nothing else.
@@ -240,6 +310,7 @@ mod tests {
             "tenure hook codex",
             "/opt/bin/tenure hook codex --as me",
             "\"/opt/bin/tenure\" hook codex",
+            &Tool::Codex.command(),
         ] {
             assert!(Tool::Codex.is_own_command(command), "{command}");
             assert!(!Tool::Gemini.is_own_command(command), "{command}");

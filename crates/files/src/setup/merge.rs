@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(
             value,
             serde_json::json!({ "hooks": {
-                "PreToolUse": [{ "matcher": "Edit|MultiEdit|Write|NotebookEdit", "hooks": [{ "type": "command", "command": "lint" }] }],
+                "PreToolUse": [{ "matcher": "Edit|MultiEdit|Write|NotebookEdit|Bash|mcp__.*", "hooks": [{ "type": "command", "command": "lint" }] }],
                 "Stop": [{ "hooks": [{ "type": "command", "command": "beep" }] }],
             } })
         );

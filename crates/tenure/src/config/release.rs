@@ -27,8 +27,8 @@ const LINKED_WORKTREE: Release = Release {
     quiet: Some(Duration::from_secs(2 * 60 * 60)),
 };
 
-/// When the session of an agent gives a file back that it reserved. It always does at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// When the session of an agent gives a file back that it reserved. It always does at its end; by default, only then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Release {
     /// When the file was committed.
@@ -61,10 +61,7 @@ fn parse(text: &str) -> Option<Meaning> {
     if text == "auto" {
         return Some(Meaning::Auto);
     }
-    let mut release = Release {
-        commit: false,
-        quiet: None,
-    };
+    let mut release = Release::default();
     if text == "session" {
         return Some(Meaning::Always(release));
     }

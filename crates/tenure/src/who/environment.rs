@@ -7,10 +7,12 @@ use super::NoName;
 /// The variable with the name that tenure generated for a command which it runs.
 pub const GENERATED: &str = "TENURE_GENERATED_HOLDER";
 
-/// The agents that set a variable with the session's id for the commands that they run.
-const SESSIONS: [(&str, &str); 2] = [
-    ("claude-code", "CLAUDE_CODE_SESSION_ID"),
-    ("codex", "CODEX_THREAD_ID"),
+/// The agents that set a variable with the session's id for the commands that they run. In a sub-agent of Codex, the thread
+/// is the sub-agent's.
+const SESSIONS: [(&str, &[&str]); 3] = [
+    ("claude-code", &["CLAUDE_CODE_SESSION_ID"]),
+    ("codex", &["CODEX_SESSION_ID", "CODEX_THREAD_ID"]),
+    ("gemini", &["GEMINI_SESSION_ID"]),
 ];
 
 /// The most push options that are looked at.
@@ -59,10 +61,15 @@ pub(super) fn ci_job() -> Option<String> {
     HolderId::parse(&name).is_ok().then_some(name)
 }
 
-/// The session of a coding agent.
-pub(super) fn session() -> Option<HolderId> {
-    let mut sessions = SESSIONS.into_iter();
-    sessions.find_map(|(agent, name)| super::session(agent, &variable(name)?).ok())
+/// The sessions of coding agents: several, if one agent runs another.
+pub(super) fn sessions() -> Vec<HolderId> {
+    let sessions = SESSIONS.into_iter();
+    sessions
+        .filter_map(|(agent, names)| {
+            let id = names.iter().find_map(|name| variable(name))?;
+            super::session(agent, &id).ok()
+        })
+        .collect()
 }
 
 /// The holder in the push option `tenure-holder`, in the hook of a server.

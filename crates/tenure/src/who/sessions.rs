@@ -57,10 +57,11 @@ impl Sessions {
         look::may_be_there(&self.0)
     }
 
-    /// Records that the process that runs this hook is one of this session.
-    pub fn record(&self, holder: &HolderId) -> io::Result<()> {
+    /// Records that the process that runs this hook is one of this session, and returns it.
+    pub fn record(&self, holder: &HolderId) -> io::Result<Option<Process>> {
         let mut is_new = false;
-        for (distance, process) in agent(&ancestors()).into_iter().enumerate() {
+        let found = agent(&ancestors());
+        for (distance, process) in found.iter().enumerate() {
             let mut hasher = DefaultHasher::new();
             holder.as_str().hash(&mut hasher);
             let name = format!(
@@ -84,7 +85,7 @@ impl Sessions {
         if is_new {
             self.sweep();
         }
-        Ok(())
+        Ok(found.into_iter().next())
     }
 
     /// Forgets a session that has ended.
@@ -108,9 +109,12 @@ impl Sessions {
         }
     }
 
-    /// The sessions of the nearest of these processes that has one: the nearest session first, then that which was heard
+    /// The nearest of these processes that has a session, and its sessions: the nearest first, then that which was heard
     /// last.
-    pub(super) fn above(&self, processes: &[Process]) -> io::Result<Vec<HolderId>> {
+    pub(super) fn above<'p>(
+        &self,
+        processes: &'p [Process],
+    ) -> io::Result<Option<(&'p Process, Vec<HolderId>)>> {
         let entries = self.entries()?;
         for process in processes {
             let is_it = |entry: &&SessionFile| {
@@ -126,9 +130,9 @@ impl Sessions {
             found.retain(|entry| entry.distance == nearest);
             found.sort_by_key(|entry| std::cmp::Reverse(entry.heard));
             let holders = found.into_iter().map(|entry| entry.holder.clone());
-            return Ok(holders.collect());
+            return Ok(Some((process, holders.collect())));
         }
-        Ok(Vec::new())
+        Ok(None)
     }
 
     /// All of our user's files that can be understood.

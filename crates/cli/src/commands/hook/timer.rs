@@ -48,6 +48,10 @@ impl Timer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn is_of(&self, tool: Tool) {
+        self.lock().tool = tool;
+    }
+
     pub(super) fn is_about(&self, event: &Event) {
         self.lock().event = Some((event.name.clone(), event.what.clone()));
     }

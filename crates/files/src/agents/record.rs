@@ -1,0 +1,370 @@
+//! What is known of each session of a coding agent: [`Records`], one file each, in a folder beside the store.
+//!
+//! The store knows who has which files. This knows what a store does not: the process that a session lives in, what its
+//! sub-agents edit, and when it was last heard.
+//!
+//! 1. A record is read and replaced whole, under one lock for all of them. A hook that is killed leaves the old record or
+//!    the new one.
+//! 2. A record counts only if it is our user's own.
+//! 3. A record that is lost, or can't be read, costs comfort: leases still end with their time to live.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenure::Project;
+use tenure::store::HolderId;
+use tenure_core::Process;
+use tenure_host::files::atomic::{self, Durability};
+use tenure_host::files::beneath;
+use tenure_host::files::look::if_there;
+use tenure_host::files::permissions::create_folder;
+use tenure_host::files::protocol::digest;
+use tenure_host::files::step_lock::StepLock;
+use tenure_host::identity;
+
+use super::event::{Child, Event, What};
+use crate::Error;
+
+/// How long a hook waits for the others.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The largest record that is read.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// How much older than a hook the process of its agent is, in the kernel's ticks. A script around a hook is younger.
+const SETTLED: u64 = 50;
+
+/// A pause that counts: a shorter one is the work of a tool.
+const LONG_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+
+/// What is known of a session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionRecord {
+    /// Its holder.
+    pub holder: HolderId,
+    /// When it was last heard.
+    pub heard: Timestamp,
+    /// The process that its agent runs in, as the last event saw it.
+    #[serde(default)]
+    pub process: Option<Process>,
+    /// Whether that process was there at an earlier event, or long before one.
+    #[serde(default)]
+    is_settled: bool,
+    /// Where the agent writes down what is said in the session.
+    #[serde(default)]
+    transcript: Option<PathBuf>,
+    /// The other names under which its commands have reserved something.
+    #[serde(default)]
+    pub aliases: BTreeSet<HolderId>,
+    /// The calls of tools that have begun: until they end, nothing may be heard.
+    #[serde(default)]
+    calls: BTreeSet<Call>,
+    /// When the last long pause was over.
+    #[serde(default)]
+    pub resumed: Option<Timestamp>,
+    /// The files that each of its sub-agents has.
+    #[serde(default)]
+    pub children: BTreeMap<String, ChildRecord>,
+}
+
+/// A call of a tool, by an agent or a sub-agent.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Call {
+    child: Option<String>,
+    id: Option<String>,
+}
+
+/// What is known of a sub-agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildRecord {
+    /// What kind of sub-agent it is.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// The files that it has edited.
+    pub files: BTreeSet<String>,
+}
+
+/// A sub-agent that has a file which another one wants to edit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sibling {
+    /// Its id.
+    pub id: String,
+    /// What kind of sub-agent it is.
+    pub kind: Option<String>,
+    /// The file.
+    pub file: String,
+}
+
+impl SessionRecord {
+    fn new(holder: HolderId) -> Self {
+        Self {
+            holder,
+            heard: Timestamp::UNIX_EPOCH,
+            process: None,
+            is_settled: false,
+            transcript: None,
+            aliases: BTreeSet::new(),
+            calls: BTreeSet::new(),
+            resumed: None,
+            children: BTreeMap::new(),
+        }
+    }
+
+    /// Notes which process the agent runs in. `None` keeps what is known.
+    fn saw(&mut self, process: Option<Process>) {
+        let Some(process) = process else { return };
+        let is_old = identity::this_process()
+            .started
+            .saturating_sub(process.started)
+            >= SETTLED;
+        self.is_settled = is_old || self.process.as_ref() == Some(&process);
+        self.process = Some(process);
+    }
+
+    /// Notes that an event was heard, in this process of the agent.
+    pub fn hear(&mut self, event: &Event, process: Option<Process>, now: Timestamp) {
+        self.saw(process);
+        let pause = now.duration_since(self.heard);
+        if !self.calls.is_empty() && pause > LONG_PAUSE {
+            self.resumed = Some(now);
+        }
+        self.heard = now;
+        if event.child.is_none() && event.transcript.is_some() {
+            self.transcript.clone_from(&event.transcript);
+        }
+        let child = event.child.as_ref().map(|child| child.id.clone());
+        let call = Call {
+            child: child.clone(),
+            id: event.call.clone(),
+        };
+        match &event.what {
+            what if what.is_pause() => {
+                self.calls.insert(call);
+            }
+            What::AfterEdit(_) | What::AfterCommand | What::Work => {
+                self.calls.remove(&call);
+            }
+            What::ChildEnd => {
+                self.calls.retain(|call| call.child != child);
+                // What it has edited is its parent's.
+                child.and_then(|child| self.children.remove(&child));
+            }
+            _ => {
+                self.calls.retain(|call| call.child.is_some());
+            }
+        }
+    }
+
+    /// Whether nothing may be heard for as long as a tool takes, or a person.
+    pub fn is_paused(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Whether a person has ended the turn since the session was last heard. Claude Code runs no hook then, but writes down
+    /// what was said, and what each of its processes does.
+    pub fn was_interrupted(&self) -> bool {
+        let Some(transcript) = self.transcript.as_ref().filter(|_| self.is_paused()) else {
+            return false;
+        };
+        self.is_idle(transcript) || says_interrupted(transcript, self.heard)
+    }
+
+    /// Whether Claude Code says that this process of it waits for its user.
+    fn is_idle(&self, transcript: &Path) -> bool {
+        let Some(process) = self.lives_in() else {
+            return false;
+        };
+        // Beside its `projects/FOLDER/SESSION.jsonl`.
+        let Some(config) = transcript.ancestors().nth(3) else {
+            return false;
+        };
+        let file = config
+            .join("sessions")
+            .join(format!("{}.json", process.pid));
+        let Ok(text) = beneath::read_text(&file, LARGEST) else {
+            return false;
+        };
+        let said: Value = serde_json::from_str(&text).unwrap_or_default();
+        let is_this = said
+            .get("sessionId")
+            .and_then(Value::as_str)
+            .is_some_and(|session| transcript.file_stem().is_some_and(|name| name == session));
+        let status = said.get("status").and_then(Value::as_str);
+        // In the second, commands in the background go on.
+        is_this && matches!(status, Some("idle" | "shell"))
+    }
+
+    /// Notes that a sub-agent edits these files, unless a sibling of it does: returns that one, and its file.
+    pub fn edits(&mut self, child: &Child, files: &[String]) -> Result<(), Sibling> {
+        for file in files {
+            if let Some((id, other)) = self.sibling_with(&child.id, file) {
+                return Err(Sibling {
+                    id: id.to_owned(),
+                    kind: other.kind.clone(),
+                    file: file.clone(),
+                });
+            }
+        }
+        let own = self.children.entry(child.id.clone()).or_default();
+        own.kind.clone_from(&child.kind);
+        own.files.extend(files.iter().cloned());
+        Ok(())
+    }
+
+    /// Forgets who edits these files.
+    pub fn are_free<'f>(&mut self, files: impl IntoIterator<Item = &'f str>) {
+        for file in files {
+            for child in self.children.values_mut() {
+                child.files.remove(file);
+            }
+        }
+    }
+
+    /// The process whose end is the end of the session, if that is sure.
+    pub fn lives_in(&self) -> Option<&Process> {
+        self.process.as_ref().filter(|_| self.is_settled)
+    }
+
+    /// Whether the session has surely ended.
+    fn has_ended(&self) -> bool {
+        self.lives_in().is_some_and(|process| {
+            let is_rebooted =
+                process.host == identity::host() && !process.boot.same(identity::boot());
+            is_rebooted || identity::has_ended(process)
+        })
+    }
+
+    /// A sibling of this sub-agent that has a file.
+    fn sibling_with(&self, child: &str, file: &str) -> Option<(&str, &ChildRecord)> {
+        let mut others = self.children.iter().filter(|(id, _)| *id != child);
+        let (id, other) = others.find(|(_, other)| other.files.contains(file))?;
+        Some((id, other))
+    }
+}
+
+/// How much of the end of a transcript is read.
+const TAIL: u64 = 256 * 1024;
+
+/// The last lines of a file, the first of which may be torn.
+fn last_lines(path: &Path) -> io::Result<String> {
+    let (mut file, known) = beneath::open_known(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    file.seek(SeekFrom::Start(known.len().saturating_sub(TAIL)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether the last that was said in a session is that a person interrupted it.
+fn says_interrupted(transcript: &Path, heard: Timestamp) -> bool {
+    last_lines(transcript).is_ok_and(|lines| {
+        let mut said = lines.lines().rev().filter_map(|line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let is_said = matches!(line.get("type")?.as_str()?, "user" | "assistant");
+            is_said.then_some(line)
+        });
+        said.next().is_some_and(|last| is_interrupt(&last, heard))
+    })
+}
+
+/// Whether a line of a transcript says that a person interrupted the agent, not long before this time.
+fn is_interrupt(line: &Value, heard: Timestamp) -> bool {
+    let at = line.get("timestamp").and_then(Value::as_str);
+    let at = at.and_then(|at| at.parse::<Timestamp>().ok());
+    let content = line.pointer("/message/content");
+    let text = match content {
+        Some(Value::Array(parts)) => parts.iter().find_map(|part| part.get("text")?.as_str()),
+        Some(Value::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    at.is_some_and(|at| at >= heard)
+        && text.is_some_and(|text| text.starts_with("[Request interrupted by user"))
+}
+
+/// The sessions of a project on this machine.
+#[derive(Debug, Clone)]
+pub struct Records(PathBuf);
+
+impl Records {
+    /// Those of a project.
+    pub fn of(project: &Project) -> Self {
+        Self(project.state().join("agents"))
+    }
+
+    /// Changes the record of a session, which is new if there is none.
+    pub fn change<T>(
+        &self,
+        holder: &HolderId,
+        change: impl FnOnce(&mut SessionRecord) -> T,
+    ) -> Result<T, Error> {
+        create_folder(&self.0)?;
+        // Each user of the project has a lock of its own: nobody else can keep it.
+        let lock = format!("lock-{}", rustix::process::geteuid().as_raw());
+        let _lock = StepLock::take(&self.0.join(lock), PATIENCE)?;
+        let path = self.path(holder);
+        let known = read(&path).ok().flatten();
+        let known = known.filter(|record| record.holder == *holder);
+        let is_new = known.is_none();
+        let mut record = known.unwrap_or_else(|| SessionRecord::new(holder.clone()));
+        let answer = change(&mut record);
+        let text = serde_json::to_vec(&record).map_err(io::Error::from)?;
+        atomic::write(&path, &text, Durability::Crash)?;
+        if is_new {
+            self.sweep()?;
+        }
+        Ok(answer)
+    }
+
+    /// Forgets a session that has ended.
+    pub fn forget(&self, holder: &HolderId) -> io::Result<()> {
+        atomic::unlink(&self.path(holder))
+    }
+
+    /// All that can be understood.
+    pub fn all(&self) -> io::Result<Vec<SessionRecord>> {
+        let Some(files) = if_there(self.0.read_dir())? else {
+            return Ok(Vec::new());
+        };
+        let mut all = Vec::new();
+        for file in files {
+            let path = file?.path();
+            if path.extension().is_some_and(|end| end == "json") {
+                all.extend(read(&path).ok().flatten());
+            }
+        }
+        Ok(all)
+    }
+
+    /// Removes the records of sessions that have surely ended.
+    fn sweep(&self) -> io::Result<()> {
+        let ended = self.all()?.into_iter().filter(SessionRecord::has_ended);
+        ended
+            .map(|record| record.holder)
+            .try_for_each(|holder| self.forget(&holder))
+    }
+
+    fn path(&self, holder: &HolderId) -> PathBuf {
+        let name = format!("{:016x}.json", digest(holder.as_str().as_bytes()));
+        self.0.join(name)
+    }
+}
+
+/// A record of our own user's that can be understood.
+fn read(path: &Path) -> io::Result<Option<SessionRecord>> {
+    use std::os::unix::fs::MetadataExt as _;
+    let opened = beneath::open_known(path, OFlags::RDONLY | OFlags::NONBLOCK);
+    let Some((file, known)) = if_there(opened)? else {
+        return Ok(None);
+    };
+    let is_own = known.uid() == rustix::process::geteuid().as_raw();
+    if !known.is_file() || !is_own || known.len() > LARGEST {
+        return Ok(None);
+    }
+    Ok(serde_json::from_reader(io::BufReader::new(file)).ok())
+}
