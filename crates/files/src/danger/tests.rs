@@ -1,0 +1,850 @@
+//! What is said is compared with what really happens: each line is run by bash with git in a scratch repository.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
+use super::*;
+
+/// A repository with files in every state, and a name for each of them.
+struct Scratch {
+    dir: tempfile::TempDir,
+}
+
+/// The files that the tests call dirty. `clean` is not.
+const FILES: [&str; 17] = [
+    "modified",
+    "staged",
+    "both",
+    "deleted",
+    "deleted-staged",
+    "clean",
+    "new",
+    "new-both",
+    "untracked",
+    "in-other",
+    "sub/modified",
+    "sub/untracked",
+    "sub/deep/untracked",
+    "x.ign",
+    "sub/y.ign",
+    "ignored/z",
+    "odd \"ü\n name",
+];
+
+const SETTINGS: &str = "[user]\n\tname = t\n\temail = t@t\n[init]\n\tdefaultBranch = main\n[alias]\n\tundo = checkout --\n\tnuke = !git reset --hard\n\tagain = nuke\n\tloop = loop\n";
+
+impl Scratch {
+    /// With all states; without those that are both staged and changed since, for commands that refuse these.
+    fn new(mixed: bool) -> Self {
+        let scratch = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        fs::write(scratch.dir.path().join("gitconfig"), SETTINGS).unwrap();
+        fs::create_dir_all(scratch.dir.path().join("repo/sub/deep")).unwrap();
+        let before = "git init -q; printf '*.ign\\nignored/\\n' > .gitignore
+            for f in modified staged both deleted deleted-staged clean plain sub/modified; do echo one > $f; done
+            git add .; git commit -qm one
+            git checkout -q -b other; for f in in-other modified; do echo other > $f; done; git add .; git commit -qm other
+            git checkout -q main
+            for f in modified staged both sub/modified; do echo two > $f; done; rm deleted
+            git add staged both; git rm -q deleted-staged; echo three > both
+            echo new > new; echo new > new-both; git add new new-both; echo newer > new-both
+            for f in untracked in-other sub/untracked sub/deep/untracked x.ign sub/y.ign \"$(printf 'odd \"ü\\n name')\"; do echo u > \"$f\"; done
+            mkdir ignored; echo u > ignored/z";
+        scratch.shell(before);
+        if !mixed {
+            scratch.shell("git add both new-both");
+        }
+        scratch
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("repo").canonicalize().unwrap()
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.root())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.dir.path())
+            .env("GIT_CONFIG_GLOBAL", self.dir.path().join("gitconfig"))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .stdin(std::process::Stdio::null());
+        command
+    }
+
+    /// Runs a line. It may fail: that is a way of not destroying anything.
+    fn shell(&self, line: &str) -> String {
+        let output = self.command("bash").args(["-c", line]).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn dirty(&self, files: &[&str]) -> Vec<DirtyFile> {
+        let dirty = |file: &&str| DirtyFile {
+            root: self.root(),
+            path: PathBuf::from(file),
+            owner: HolderId::parse("other").unwrap(),
+            session: "the other session".to_owned(),
+        };
+        files.iter().map(dirty).collect()
+    }
+
+    /// The files that a line is said to destroy.
+    fn said(&self, line: &str, dirty: &[DirtyFile]) -> Vec<String> {
+        let root = self.root();
+        let home = self.dir.path().to_str().unwrap().to_owned();
+        let place = Place {
+            folder: &root,
+            variable: &|name| (name == "HOME").then(|| home.clone()),
+        };
+        let losses = losses(line, &place);
+        let lost = losses.iter().flat_map(|loss| lost(loss, dirty));
+        let mut said: Vec<String> = lost
+            .map(|file| file.path.to_str().unwrap().to_owned())
+            .collect();
+        said.sort();
+        said.dedup();
+        said
+    }
+
+    /// What is in each file.
+    fn content(&self) -> BTreeMap<&'static str, Option<Vec<u8>>> {
+        let read = |file: &&'static str| (*file, fs::read(self.root().join(file)).ok());
+        FILES.iter().map(read).collect()
+    }
+
+    /// The files that a line really changes.
+    fn really(&self, line: &str) -> (Vec<String>, String) {
+        let before = self.content();
+        let printed = self.shell(line);
+        let after = self.content();
+        let changed = FILES.iter().filter(|file| before[**file] != after[**file]);
+        let mut changed: Vec<String> = changed.map(|file| (*file).to_owned()).collect();
+        changed.sort();
+        (changed, printed)
+    }
+}
+
+#[track_caller]
+fn compare(line: &str, mixed: bool) -> Vec<String> {
+    let scratch = Scratch::new(mixed);
+    let dirty = scratch.dirty(&FILES);
+    let said = scratch.said(line, &dirty);
+    let (really, printed) = scratch.really(line);
+    assert_eq!(said, really, "{line} (mixed: {mixed}) printed {printed}");
+    really
+}
+
+#[test]
+fn what_is_said_to_be_destroyed_is_what_is_destroyed() {
+    for line in [
+        "git reset --hard",
+        "git reset --hard HEAD",
+        "git reset --hard other",
+        "git reset -q --hard HEAD~0",
+        "git checkout -f",
+        "git checkout -f other",
+        "git checkout --force HEAD",
+        "git checkout -f -b fresh other",
+        "git checkout -- .",
+        "git checkout .",
+        "git checkout -- modified both",
+        "git checkout modified",
+        "git checkout HEAD modified staged",
+        "git checkout HEAD -- .",
+        "git checkout other -- .",
+        "git checkout other in-other",
+        "git checkout other -- sub",
+        "git checkout --no-overlay HEAD -- .",
+        "git checkout -- '*odified'",
+        "git checkout -- *odified",
+        "git checkout -- ':!modified'",
+        "cd sub && git checkout -- .",
+        "cd sub && git checkout -- :/",
+        "git -C sub checkout -- modified",
+        "git switch -f main",
+        "git switch --discard-changes other",
+        "git switch -fC fresh other",
+        "git restore .",
+        "git restore modified",
+        "git restore -W both",
+        "git restore --source=HEAD .",
+        "git restore -s other .",
+        "git restore -s other --overlay .",
+        "git restore -SW .",
+        "git restore --staged --worktree staged new",
+        "cd sub; git restore .",
+        "git stash",
+        "git stash -q",
+        "git stash push -m 'a message'",
+        "git stash save a message",
+        "git stash -u",
+        "git stash --include-untracked",
+        "git stash -a",
+        "git stash -k",
+        "git stash --keep-index -u",
+        "git stash push -- modified",
+        "git stash push modified sub",
+        "git stash -u -- sub",
+        "cd sub; git stash",
+        "git clean -f",
+        "git clean -fd",
+        "git clean -fdq sub",
+        "git clean -fdx",
+        "git clean -xdff",
+        "git clean -fX",
+        "git clean -fdX",
+        "git clean -fd -e 'un*'",
+        "git clean -fd --exclude=untracked",
+        "git clean -f untracked '*odd*'",
+        "cd sub && git clean -fd",
+        "git -c clean.requireForce=false clean",
+        "git rm -f modified staged new",
+        "git rm -rf sub",
+        "git rm -rqf .",
+        "git mv -f plain modified",
+        "git mv -f plain untracked",
+        "git mv plain -f sub/modified",
+        "git checkout-index -f -a",
+        "git checkout-index -f modified staged",
+        "cd sub; git checkout-index -af",
+        "git read-tree -u --reset HEAD",
+        "git read-tree --reset -u other",
+        "git reset --hard && git clean -fdx",
+        "(cd sub && git stash) | cat",
+        "bash -c 'git checkout .'",
+        "git --git-dir=.git --work-tree=. checkout -- .",
+        "GIT_DIR=.git git reset --hard",
+        "f() { git \"$@\"; }; f reset --hard",
+        "git -c alias.nuke='reset --hard' nuke",
+        "git -c alias.nuke='!git reset --hard && git clean -fd' nuke",
+        "git undo modified",
+        "git again",
+        "git reset --har",
+        "git stash --include-untr",
+        "git ls-files -m | xargs git reset --hard --",
+    ] {
+        compare(line, true);
+    }
+    for line in [
+        "git reset --merge",
+        "git reset --merge HEAD",
+        "git reset --merge other",
+        "git stash --staged",
+        "git stash -S",
+        "git reset --hard",
+        "git stash -k",
+        "git restore -SW .",
+    ] {
+        compare(line, false);
+    }
+}
+
+#[test]
+fn of_what_is_harmless_nothing_is_said() {
+    for line in [
+        "git status",
+        "git diff HEAD",
+        "git add -A",
+        "git commit -qam message",
+        "git reset",
+        "git reset --soft HEAD",
+        "git reset --mixed other",
+        "git reset --keep HEAD",
+        "git reset --keep other",
+        "git reset --merge",
+        "git reset modified",
+        "git checkout other",
+        "git checkout -b fresh",
+        "git checkout -B other main",
+        "git checkout",
+        "git checkout --detach",
+        "git checkout -p",
+        "git switch other",
+        "git switch -c fresh",
+        "git switch -C other",
+        "git restore --staged .",
+        "git restore -S staged",
+        "git restore nothing",
+        "git restore",
+        "git merge other",
+        "git rebase other",
+        "git pull",
+        "git pull . other",
+        "git stash list",
+        "git stash show",
+        "git stash create",
+        "git stash drop",
+        "git stash clear",
+        "git stash pop",
+        "git stash -p",
+        "git stash --staged",
+        "git stash push -- nothing",
+        "git clean",
+        "git clean -n",
+        "git clean -nfdx",
+        "git clean -d",
+        "git rm modified",
+        "git rm --cached modified",
+        "git rm -rn .",
+        "git rm -f nothing",
+        "git rm --cached -f staged",
+        "git branch -D other",
+        "git branch -f other main",
+        "git branch -M main trunk",
+        "git read-tree HEAD",
+        "git read-tree -m -u HEAD",
+        "git checkout-index -a",
+        "git checkout-index --prefix=/tmp/nowhere/ -f nothing",
+        "git cherry-pick other",
+        "git cherry-pick --abort",
+        "git revert HEAD",
+        "git merge --abort",
+        "git rebase --abort",
+        "git gc -q --prune=now",
+        "git reflog expire --expire=now --all",
+        "git update-ref refs/heads/other HEAD",
+        "git loop",
+        "git sparse-checkout set sub",
+        "git diff > ../patch; git apply -R --check ../patch",
+        "git worktree add -q ../wt other",
+        "git worktree remove ../nowhere",
+        "git worktree prune",
+        "git submodule update --force",
+        "git frobnicate --hard",
+        "git reset --hard nothing-of-this-name -- || true; git log",
+        "echo git reset --hard",
+        "git commit -qm 'git reset --hard' --allow-empty",
+        "git --version reset --hard",
+        "git help stash",
+        "GIT_INDEX_FILE=../index git read-tree HEAD",
+        "rm -f ../nothing",
+        "mv ../nothing ../else",
+    ] {
+        let changed = compare(line, true);
+        assert!(changed.is_empty(), "{line} destroys {changed:?}");
+    }
+}
+
+#[test]
+fn a_name_that_is_only_meant_for_later_keeps_git_from_stashing() {
+    for (line, destroys) in [
+        ("git stash", false),
+        ("git reset --hard", true),
+        ("git checkout .", false),
+    ] {
+        let scratch = Scratch::new(true);
+        scratch.shell(
+            "git reset -q --hard; echo i > untracked; git add -N untracked; echo two > modified",
+        );
+        let said = scratch.said(line, &scratch.dirty(&FILES));
+        let (really, printed) = scratch.really(line);
+        assert_eq!(said, really, "{line}: {printed}");
+        assert_eq!(
+            really.contains(&"untracked".to_owned()),
+            destroys,
+            "{line}: {printed}"
+        );
+    }
+}
+
+#[test]
+fn what_is_put_away_for_a_while_is_said_too() {
+    let changed = [
+        "both",
+        "deleted",
+        "deleted-staged",
+        "modified",
+        "new",
+        "new-both",
+        "staged",
+        "sub/modified",
+    ];
+    for (settings, line, is_said) in [
+        ("", "git rebase --autostash other", true),
+        ("", "git merge --autostash other", true),
+        ("", "git pull --rebase --autostash . other", true),
+        ("rebase.autoStash true", "git rebase other", true),
+        (
+            "rebase.autoStash true",
+            "git rebase --no-autostash other",
+            false,
+        ),
+        ("rebase.autoStash true", "git pull --rebase . other", true),
+        (
+            "rebase.autoStash true",
+            "git pull --no-rebase . other",
+            false,
+        ),
+        ("merge.autoStash true", "git merge other", true),
+        ("merge.autoStash false", "git merge other", false),
+        ("", "git -c rebase.autoStash=true rebase other", true),
+        (
+            "rebase.autoStash true",
+            "git -c rebase.autostash=no rebase other",
+            false,
+        ),
+    ] {
+        let scratch = Scratch::new(true);
+        if !settings.is_empty() {
+            scratch.shell(&format!("git config {settings}"));
+        }
+        scratch.shell("rm in-other");
+        let said = scratch.said(line, &scratch.dirty(&FILES));
+        let expected: &[&str] = if is_said { &changed } else { &[] };
+        assert_eq!(said, expected, "{settings}: {line}");
+        let printed = scratch.shell(line);
+        assert_eq!(
+            printed.contains("Created autostash"),
+            is_said,
+            "{settings}: {line}: {printed}"
+        );
+    }
+}
+
+#[test]
+fn the_end_of_a_merge_or_a_rebase_destroys_what_was_staged_meanwhile() {
+    let start =
+        "git reset -q --hard; git clean -fdq; echo three > modified; git commit -qam three; ";
+    for (before, line) in [
+        ("git merge other", "git merge --abort"),
+        ("git cherry-pick other", "git cherry-pick --abort"),
+        ("git cherry-pick other", "git cherry-pick --skip"),
+        ("git rebase other", "git rebase --abort"),
+        ("git rebase other", "git rebase --skip"),
+        ("git rebase other", "git checkout -f"),
+        ("git merge other", "git stash"),
+        ("git merge other", "git checkout -- ."),
+        ("git merge other", "git restore sub"),
+        ("git merge other", "git merge --quit"),
+    ] {
+        let scratch = Scratch::new(true);
+        scratch.shell(&format!(
+            "{start}{before}; echo mine > staged; git add staged; echo mine > sub/modified"
+        ));
+        let files = ["staged", "sub/modified", "modified"];
+        let said = scratch.said(line, &scratch.dirty(&files));
+        let (really, printed) = scratch.really(line);
+        // What the other branch brought was nobody's.
+        let really: Vec<String> = really
+            .into_iter()
+            .filter(|file| files.contains(&file.as_str()))
+            .collect();
+        assert_eq!(said, really, "{before}; {line}: {printed}");
+    }
+}
+
+/// A linked worktree of a scratch repository, with a changed, a new and an ignored file.
+fn linked() -> (Scratch, PathBuf, Vec<DirtyFile>) {
+    let scratch = Scratch::new(true);
+    scratch.shell("git worktree add -q ../wt -b linked; cd ../wt; echo two > modified; echo u > untracked; echo u > x.ign");
+    let root = scratch.root().parent().unwrap().join("wt");
+    let mut dirty = scratch.dirty(&["modified", "untracked", "x.ign", "clean"]);
+    for file in &mut dirty {
+        file.root.clone_from(&root);
+    }
+    (scratch, root, dirty)
+}
+
+#[test]
+fn a_worktree_that_is_removed_or_moved_loses_all_that_is_in_it() {
+    for (line, count) in [
+        ("git worktree remove --force ../wt", 3),
+        ("git worktree remove -f -f wt", 3),
+        ("git -C sub worktree remove --force ../../wt", 3),
+        // Git refuses.
+        ("git worktree remove ../wt", 0),
+        ("git worktree move ../wt ../else", 3),
+        ("rm -rf ../wt", 3),
+        ("rm -r -- ../wt/", 3),
+        ("cd .. && rm --recursive wt", 3),
+        ("mv ../wt ../else", 3),
+        ("rm -rf ../wt/sub", 0),
+        ("rm ../wt", 0),
+        ("git worktree prune", 0),
+        ("git worktree lock ../wt", 0),
+    ] {
+        let (scratch, root, dirty) = linked();
+        let said = scratch.said(line, &dirty);
+        assert_eq!(said.len(), count, "{line}: {said:?}");
+        let printed = scratch.shell(line);
+        assert_eq!(
+            root.join("modified").exists(),
+            count == 0,
+            "{line}: {printed}"
+        );
+    }
+    let (scratch, root, dirty) = linked();
+    scratch.shell("cd ../wt && git checkout modified && rm untracked");
+    // Git removes it, with the ignored file.
+    assert_eq!(scratch.said("git worktree remove ../wt", &dirty), ["x.ign"]);
+    scratch.shell("git worktree remove ../wt");
+    assert!(!root.exists());
+}
+
+#[test]
+fn a_folder_around_several_work_trees_loses_all_of_them() {
+    let (scratch, _, mut dirty) = linked();
+    dirty.extend(scratch.dirty(&["modified", "untracked"]));
+    let parent = scratch.dir.path().display().to_string();
+    assert_eq!(
+        scratch.said(&format!("rm -rf {parent}"), &dirty),
+        ["modified", "untracked", "x.ign"]
+    );
+    let link = scratch.dir.path().join("link");
+    std::os::unix::fs::symlink(scratch.root(), &link).unwrap();
+    // Only the link is removed.
+    assert!(scratch.said("rm -rf ../link", &dirty).is_empty());
+}
+
+#[test]
+fn a_command_in_one_work_tree_does_not_touch_another() {
+    let (scratch, _, dirty) = linked();
+    assert!(
+        scratch
+            .said("git reset --hard; git clean -fdx", &dirty)
+            .is_empty()
+    );
+    assert_eq!(
+        scratch.said("git -C ../wt reset --hard", &dirty),
+        ["modified"]
+    );
+    assert_eq!(
+        scratch.said("cd ../wt; git clean -f", &dirty),
+        ["untracked"]
+    );
+    let own = scratch.dirty(&FILES);
+    assert!(
+        scratch
+            .said("cd ../wt && git reset --hard", &own)
+            .is_empty()
+    );
+    // By a link, it is the same work tree.
+    std::os::unix::fs::symlink(scratch.root(), scratch.dir.path().join("link")).unwrap();
+    assert!(
+        !scratch
+            .said("cd ../link && git reset --hard", &own)
+            .is_empty()
+    );
+    let git_dir = scratch.root().join(".git").display().to_string();
+    let there = format!(
+        "cd /; git --git-dir={git_dir} --work-tree={} reset --hard",
+        scratch.root().display()
+    );
+    assert!(scratch.said(&there, &own).contains(&"modified".to_owned()));
+    let there = format!(
+        "cd /; GIT_DIR={git_dir} GIT_WORK_TREE={} git checkout -- modified",
+        scratch.root().display()
+    );
+    assert_eq!(scratch.said(&there, &own), ["modified"]);
+}
+
+/// What a line loses besides files.
+fn kinds(scratch: &Scratch, line: &str) -> Vec<Losing> {
+    let root = scratch.root();
+    let place = Place {
+        folder: &root,
+        variable: &|_| None,
+    };
+    losses(line, &place)
+        .into_iter()
+        .map(|loss| loss.what)
+        .collect()
+}
+
+#[test]
+fn a_branch_is_lost_only_where_git_does_not_refuse() {
+    for (line, is_lost) in [
+        ("git update-ref refs/heads/linked HEAD~1", true),
+        ("git update-ref -d refs/heads/linked", true),
+        (
+            "git checkout --ignore-other-worktrees -B linked HEAD~1",
+            true,
+        ),
+        ("git switch --ignore-other-worktrees -C linked HEAD~1", true),
+        ("git branch -D linked", false),
+        ("git branch -f linked HEAD~1", false),
+        ("git branch -M linked", false),
+        ("git checkout -B linked HEAD~1", false),
+        ("git switch -C linked HEAD~1", false),
+        ("git worktree add -B linked ../third HEAD~1", false),
+    ] {
+        let (scratch, _, _) = linked();
+        scratch.shell("git reset -q --hard; git commit -q --allow-empty -m two; git -C ../wt commit -q --allow-empty -m w");
+        let before = scratch.shell("git rev-parse linked");
+        let lost = kinds(&scratch, line);
+        assert_eq!(
+            lost == [Losing::Branch("linked".to_owned())],
+            is_lost,
+            "{line}: {lost:?}"
+        );
+        let printed = scratch.shell(line);
+        assert_eq!(
+            scratch.shell("git rev-parse linked") != before,
+            is_lost,
+            "{line}: {printed}"
+        );
+    }
+}
+
+#[test]
+fn stashes_and_unreferenced_objects_are_kinds_of_their_own() {
+    let scratch = Scratch::new(true);
+    let stash = |name: &str| vec![Losing::Stashes(vec![name.to_owned()])];
+    assert_eq!(kinds(&scratch, "git stash drop"), stash("stash@{0}"));
+    assert_eq!(
+        kinds(&scratch, "git stash drop -q stash@{2}"),
+        stash("stash@{2}")
+    );
+    assert_eq!(
+        kinds(&scratch, "git stash clear"),
+        [Losing::Stashes(Vec::new())]
+    );
+    for line in [
+        "git gc --prune=now",
+        "git prune",
+        "git reflog expire --expire=now --all",
+        "git reflog delete HEAD@{1}",
+    ] {
+        assert_eq!(kinds(&scratch, line), [Losing::Unreferenced], "{line}");
+    }
+    for line in ["git gc", "git prune -n", "git reflog", "git stash list"] {
+        assert!(kinds(&scratch, line).is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn a_forced_update_destroys_what_was_changed_in_submodules() {
+    for (line, expected) in [
+        ("git submodule update --force", &["modified"][..]),
+        ("git submodule update", &[]),
+        ("git submodule deinit -f inner", &["fresh", "modified"]),
+        ("git submodule deinit inner", &[]),
+    ] {
+        let scratch = Scratch::new(true);
+        scratch.shell(
+            "git reset -q --hard; git clean -fdqx; git init -q ../module; cd ../module; echo one > modified; git add .; git commit -qm m; \
+             cd ../repo; git -c protocol.file.allow=always submodule --quiet add ../module inner; git commit -qm inner; \
+             echo two > inner/modified; echo new > inner/fresh",
+        );
+        let mut dirty = scratch.dirty(&["modified", "fresh"]);
+        for file in &mut dirty {
+            file.root = scratch.root().join("inner");
+        }
+        assert_eq!(scratch.said(line, &dirty), expected, "{line}");
+        let printed = scratch.shell(line);
+        let is_there = |name: &str, text: &str| {
+            fs::read_to_string(scratch.root().join("inner").join(name)).is_ok_and(|it| it == text)
+        };
+        assert_eq!(
+            !is_there("modified", "two\n"),
+            expected.contains(&"modified"),
+            "{line}: {printed}"
+        );
+        assert_eq!(
+            !is_there("fresh", "new\n"),
+            expected.contains(&"fresh"),
+            "{line}: {printed}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_understood_is_let_through() {
+    let scratch = Scratch::new(true);
+    let dirty = scratch.dirty(&FILES);
+    for line in [
+        "cd $somewhere && git reset --hard",
+        "git -C \"$somewhere\" reset --hard",
+        "GIT_DIR=$x git reset --hard",
+        "git --git-dir=$x reset --hard",
+        "git checkout -- $files",
+        "git $x --hard",
+        "$git reset --hard",
+        "git reset --hard (",
+        "git reset --hard 'open",
+        "cd /nowhere && git reset --hard",
+        "cd / && git reset --hard",
+        "git ls-files -m | xargs git checkout --",
+        "unknown-function reset --hard",
+        "git unknown-alias",
+        "./script.sh",
+        "git checkout --pathspec-from-file=list",
+        "git rm -f $x",
+        "git clean -f $x",
+    ] {
+        assert!(scratch.said(line, &dirty).is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn only_a_line_that_may_matter_is_parsed() {
+    for line in [
+        "cargo test",
+        "ls -la && cat x",
+        "",
+        "echo hi > file",
+        "python3 -c 'print(1)'",
+    ] {
+        assert!(!may_matter(line), "{line}");
+    }
+    for line in [
+        "git stash",
+        "g'i't stash",
+        "/usr/bin/git",
+        "rm -r x",
+        "mv a b",
+        "bash -c \"g\\it stash\"",
+    ] {
+        assert!(may_matter(line), "{line}");
+    }
+    assert!(!may_matter(&"git stash;".repeat(10_000)));
+}
+
+#[test]
+fn random_lines_neither_fail_nor_take_long() {
+    let words = [
+        "git",
+        "stash",
+        "reset",
+        "--hard",
+        "checkout",
+        "--",
+        ".",
+        "clean",
+        "-fdx",
+        "-C",
+        "-c",
+        "alias.x=!y",
+        "x",
+        "--git-dir",
+        "worktree",
+        "remove",
+        "env",
+        "-S",
+        "sudo",
+        "timeout",
+        "5",
+        "bash",
+        "-c",
+        "eval",
+        "xargs",
+        "cd",
+        "..",
+        "$(",
+        ")",
+        "(",
+        "`",
+        "\"",
+        "'",
+        "|",
+        "&&",
+        ";",
+        "\n",
+        "<<E\n",
+        "E\n",
+        "{",
+        "}",
+        "if",
+        "then",
+        "fi",
+        "for",
+        "in",
+        "do",
+        "done",
+        "$x",
+        "${x",
+        "=",
+        "~",
+        "*",
+        "\\",
+        "rm",
+        "-rf",
+        "/nowhere",
+        "mv",
+        "f()",
+        "f",
+        "case",
+        "esac",
+        ")",
+        ";;",
+        "🦀",
+        "\u{0}",
+        "submodule",
+        "-p",
+        "restore",
+        "-s",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place {
+        folder: dir.path(),
+        variable: &|_| None,
+    };
+    let mut number: u64 = 11;
+    let begin = std::time::Instant::now();
+    for _ in 0..3000 {
+        let mut line = String::new();
+        for _ in 0..12 {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let random = usize::try_from(number >> 33).unwrap();
+            line.push_str(words[random % words.len()]);
+            if random % 3 != 0 {
+                line.push(' ');
+            }
+        }
+        let one = std::time::Instant::now();
+        let _ = calls::calls(&line, &place);
+        assert!(
+            one.elapsed() < std::time::Duration::from_secs(2),
+            "{line:?}"
+        );
+    }
+    assert!(begin.elapsed() < std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_refusal_names_the_sessions_their_files_and_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("repo");
+    let loss = Loss {
+        root: root.clone(),
+        command: "git stash\u{1b}[2J\n-u".to_owned(),
+        how: How::PutsAway,
+        what: Losing::Files(Files {
+            paths: Vec::new(),
+            tracked: Tracked::Changed,
+            untracked: Untracked::None,
+            tree: None,
+        }),
+        repository: Repository::at(&root),
+    };
+    let file = |owner: &str, path: String| DirtyFile {
+        root: root.clone(),
+        path: PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes())),
+        owner: HolderId::parse(owner).unwrap(),
+        session: format!("{owner} (fixing\u{202e} the login)"),
+    };
+    let mut dirty: Vec<DirtyFile> = (0..9)
+        .map(|number| file("one", format!("src/{number}.rs")))
+        .collect();
+    dirty.extend((0..4).map(|number| file("two", format!("doc {number}\n.md"))));
+    let lost: Vec<&DirtyFile> = dirty.iter().collect();
+    let victims = victims(&lost, &root);
+    let text = refusal(&loss, &victims, Some("k7qa-m9xd")).join("\n");
+    assert_eq!(
+        text,
+        "git stash\\u{1b}[2J -u was not run: it would put the uncommitted changes of other sessions away.\n  \
+         one (fixing\\u{202e} the login): src/0.rs, src/1.rs, src/2.rs, src/3.rs, src/4.rs, src/5.rs, src/6.rs, src/7.rs, src/8.rs\n  \
+         two (fixing\\u{202e} the login): $'doc 0\\n.md' and 3 more\n\
+         Instead, put away only your own files: git stash push -- YOUR FILES; or commit them: git commit -- YOUR FILES.\n\
+         To ask for the files: tenure ask src/0.rs --note 'why you need it'\n\
+         Only the person at the keyboard can allow it, once, in a terminal of their own: tenure allow k7qa-m9xd"
+    );
+}
