@@ -165,6 +165,8 @@ pub enum Untracked {
     None,
     /// Those that are in the way of a file of the tree.
     InTree,
+    /// None: one that is in the way of a file of the tree keeps git from doing anything.
+    Refused,
     /// Those that are not ignored.
     New,
     /// All.

@@ -169,19 +169,25 @@ fn of_files<'d>(
         return None;
     }
     let with = |file: &&DirtyFile| entries.iter().find(|entry| entry.is_of(file));
-    let asks_tree = files.tracked == Tracked::InTree || files.untracked == Untracked::InTree;
+    let asks_tree = files.tracked == Tracked::InTree
+        || matches!(files.untracked, Untracked::InTree | Untracked::Refused);
     let in_tree = match &files.tree {
         Some(tree) if asks_tree => tree_has(loss, tree, &dirty)?,
         _ => BTreeSet::new(),
     };
     let in_tree = |file: &DirtyFile| in_tree.contains(file.path.as_os_str());
+    let in_the_way =
+        |file: &&DirtyFile| with(file).is_some_and(Entry::is_untracked) && in_tree(file);
+    if files.untracked == Untracked::Refused && dirty.iter().any(in_the_way) {
+        return None;
+    }
     dirty.retain(|file| {
         let Some(entry) = with(file) else {
             return false;
         };
         if entry.is_untracked() {
             return match files.untracked {
-                Untracked::None => false,
+                Untracked::None | Untracked::Refused => false,
                 Untracked::InTree => in_tree(file),
                 Untracked::New => !entry.is_ignored(),
                 Untracked::AndIgnored => true,

@@ -164,7 +164,7 @@ fn the_output_of_pwd_is_known() {
     let found = seen("cd a && git x \"$(pwd)/y\" $PWD/z");
     let words: Vec<&str> = found[0].split(' ').collect();
     assert!(
-        words[2].ends_with("/a/y") && words[3].ends_with("/a/z"),
+        words[3].ends_with("/a/y") && words[4].ends_with("/a/z"),
         "{found:?}"
     );
 }

@@ -119,9 +119,13 @@ impl Options {
     }
 }
 
+/// Options that are whole, although others begin like them.
+const WHOLE: [&str; 4] = ["--edit", "--force", "--keep", "--stage"];
+
 /// Whether this is the option, or as much of its name as git needs.
 fn is_short_for(given: &str, name: &str) -> bool {
-    given == name || (given.len() >= 6 && given.starts_with("--") && name.starts_with(given))
+    let may_be_short = given.len() > 4 && given.starts_with("--") && !WHOLE.contains(&given);
+    given == name || (may_be_short && name.starts_with(given))
 }
 
 /// Arguments that name paths, as pathspecs: `None` if none of them is known.

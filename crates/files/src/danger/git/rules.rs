@@ -88,6 +88,8 @@ impl Command<'_> {
 
     /// The same of some paths. Without a tree, it is that of the last commit.
     fn of_tree(&self, tree: Option<&Arg>, tracked: Tracked, paths: Vec<String>) -> Option<Loss> {
+        // `--discard-changes` keeps new files, `--force` does not.
+        let keeps_new = self.name == "switch" && !self.options(&[]).has(&["-f", "--force"]);
         let tree = match tree.map(Arg::text) {
             None => Some("HEAD"),
             // The branch before.
@@ -102,6 +104,7 @@ impl Command<'_> {
             tracked,
             untracked: match tracked {
                 Tracked::StagedOnly => Untracked::None,
+                _ if keeps_new => Untracked::Refused,
                 _ => Untracked::InTree,
             },
             tree: tree.map(str::to_owned),

@@ -100,7 +100,10 @@ pub(super) fn switch(command: &Command<'_>) -> Option<Loss> {
     {
         return Some(loss);
     }
-    let is_forced = options.has(&["-f", "--force", "--discard-changes"]);
+    // A new branch of the same commit leaves all files as they are.
+    let is_new =
+        options.has(&["-c", "-C", "--create", "--force-create"]) && options.words.is_empty();
+    let is_forced = !is_new && options.has(&["-f", "--force", "--discard-changes"]);
     is_forced.then(|| command.forced(options.words.first()))?
 }
 
