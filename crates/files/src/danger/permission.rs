@@ -22,7 +22,8 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use tenure::Project;
-use tenure_core::HolderId;
+use tenure_core::{Clock, HolderId};
+use tenure_host::HostClock;
 use tenure_host::files::atomic::{self, Durability, PutResult};
 use tenure_host::files::beneath::{open_folder, open_known, read};
 use tenure_host::files::look::{self, if_there};
@@ -75,7 +76,7 @@ impl Request {
             folder: folder.display().to_string(),
             line: line.to_owned(),
             why: why.to_owned(),
-            asked: Timestamp::now(),
+            asked: now(),
             allowed_until: None,
         }
     }
@@ -122,7 +123,7 @@ impl Permissions {
     pub fn ask(&self, mut request: Request) -> io::Result<String> {
         self.create()?;
         let mut known = self.all()?;
-        let now = Timestamp::now();
+        let now = now();
         known.sort_by_key(|request| request.asked);
         let over = known.len().saturating_sub(MOST - 1);
         for (number, old) in known.iter().enumerate() {
@@ -147,7 +148,7 @@ impl Permissions {
 
     /// What waits for a person, the oldest first.
     pub fn waiting(&self) -> io::Result<Vec<Request>> {
-        let now = Timestamp::now();
+        let now = now();
         let mut waiting = self.all()?;
         waiting.retain(|request| request.allowed_until.is_none() && !request.is_over(now));
         waiting.sort_by_key(|request| request.asked);
@@ -156,7 +157,7 @@ impl Permissions {
 
     /// Allows a request, for so long. Allowing it again begins the time anew.
     pub fn allow(&self, code: &str, time: Duration) -> io::Result<Allowed> {
-        let now = Timestamp::now();
+        let now = now();
         let code = spelled(code);
         let found = self.all()?.into_iter().find(|request| request.code == code);
         let Some(mut request) = found.filter(|request| !request.is_over(now)) else {
@@ -180,9 +181,9 @@ impl Permissions {
                 // Another process has used it just now.
                 continue;
             }
-            let taken = self.read(&aside);
+            let taken = Self::read_own(&aside);
             atomic::unlink(&aside)?;
-            let now = Timestamp::now();
+            let now = now();
             let is_valid = |it: Request| it.allowed_until.is_some() && !it.is_over(now);
             if taken.is_some_and(is_valid) {
                 return Ok(true);
@@ -232,19 +233,24 @@ impl Permissions {
         for file in if_there(fs::read_dir(&self.0))?.into_iter().flatten() {
             let path = file?.path();
             let is_request = path.extension().is_some_and(|end| end == "json");
-            let request = is_request.then(|| self.read(&path)).flatten();
+            let request = is_request.then(|| Self::read_own(&path)).flatten();
             // A file under another name is not what we wrote.
             all.extend(request.filter(|request| self.path(&request.code) == path));
         }
         Ok(all)
     }
 
-    fn read(&self, path: &Path) -> Option<Request> {
+    fn read_own(path: &Path) -> Option<Request> {
         let (_, known) = open_known(path, OFlags::RDONLY).ok()?;
         let is_ours = known.uid() == geteuid().as_raw() && known.mode() & OTHERS == 0;
         is_ours.then_some(())?;
         serde_json::from_slice(&read(path, LARGEST).ok()?).ok()
     }
+}
+
+/// What people's clocks show.
+fn now() -> Timestamp {
+    HostClock::new().now().wall
 }
 
 /// A code such as `k7qa-m9xd`.

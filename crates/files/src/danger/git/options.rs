@@ -68,7 +68,7 @@ impl Options {
     /// Whether one of these was given.
     pub(super) fn has(&self, names: &[&str]) -> bool {
         let given = |name: &&str| self.flags.iter().any(|flag| is_short_for(flag, name));
-        names.iter().any(|name| given(name))
+        names.iter().any(given)
     }
 
     /// How often this letter was given.

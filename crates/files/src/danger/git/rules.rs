@@ -69,16 +69,16 @@ pub(super) fn losses(command: &Command<'_>) -> Vec<Loss> {
 }
 
 impl Command<'_> {
-    fn loss(&self, how: How, what: Losing) -> Option<Loss> {
+    fn loss(&self, how: How, what: Losing) -> Loss {
         let words = self.args.iter().map(|arg| arg.text().unwrap_or("..."));
         let words: Vec<&str> = ["git", self.name].into_iter().chain(words).collect();
-        Some(Loss {
+        Loss {
             root: self.root.clone(),
             command: words.join(" "),
             how,
             what,
             repository: self.repository.clone(),
-        })
+        }
     }
 
     /// Files that are overwritten with those of a tree, and files of it that are new here.
@@ -109,11 +109,11 @@ impl Command<'_> {
             },
             tree: tree.map(str::to_owned),
         };
-        self.loss(How::Overwrites, Losing::Files(files))
+        Some(self.loss(How::Overwrites, Losing::Files(files)))
     }
 
     /// Tracked files only.
-    fn tracked(&self, how: How, tracked: Tracked, paths: Vec<String>) -> Option<Loss> {
+    fn tracked(&self, how: How, tracked: Tracked, paths: Vec<String>) -> Loss {
         let files = Files {
             paths,
             tracked,

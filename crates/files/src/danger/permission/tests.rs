@@ -77,7 +77,7 @@ fn the_same_command_keeps_its_code_and_old_requests_are_dropped() {
     assert_eq!(permissions.ask(request("git stash")).unwrap(), code);
     assert_ne!(permissions.ask(request("git clean -f")).unwrap(), code);
     let mut old = request("git reset --hard");
-    old.asked = Timestamp::now() - WAITS - MINUTE;
+    old.asked = now() - WAITS - MINUTE;
     let old = permissions.ask(old).unwrap();
     assert_eq!(permissions.waiting().unwrap().len(), 2);
     assert_eq!(permissions.allow(&old, MINUTE).unwrap(), Allowed::Unknown);

@@ -272,13 +272,10 @@ impl Parser<'_> {
         let is_plain = |piece: &Piece| matches!(piece, Piece::Plain(_));
         let is_literal = !mark.0.iter().all(is_plain);
         let mark: String = mark.0.iter().filter_map(text_of).collect();
-        let (line, start) = match self.body {
-            Some(body) => body,
-            None => {
-                let line = self.at + self.rest().find('\n').unwrap_or(self.rest().len());
-                (line, (line + 1).min(self.text.len()))
-            }
-        };
+        let (line, start) = self.body.unwrap_or_else(|| {
+            let line = self.at + self.rest().find('\n').unwrap_or(self.rest().len());
+            (line, (line + 1).min(self.text.len()))
+        });
         let mut text = String::new();
         let mut end = start;
         // One without an end goes on to the end of the text.

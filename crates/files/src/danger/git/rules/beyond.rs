@@ -17,7 +17,7 @@ pub(super) fn worktree(command: &Command<'_>) -> Option<Loss> {
         "move" => (How::Moves, false),
         _ => return None,
     };
-    let mut loss = command.loss(how, Losing::Folder { git_checks })?;
+    let mut loss = command.loss(how, Losing::Folder { git_checks });
     loss.root = root;
     Some(loss)
 }
@@ -47,7 +47,7 @@ pub(super) fn submodule(command: &Command<'_>) -> Option<Loss> {
     let verb = options.words.first()?.text()?;
     let and_new = verb == "deinit";
     (is_forced && (and_new || verb == "update"))
-        .then(|| command.loss(How::Overwrites, Losing::Submodules { and_new }))?
+        .then(|| command.loss(How::Overwrites, Losing::Submodules { and_new }))
 }
 
 pub(super) fn update_ref(command: &Command<'_>) -> Option<Loss> {
@@ -73,7 +73,7 @@ pub(super) fn branch_elsewhere(command: &Command<'_>, branch: &str) -> Option<Lo
         .find_map(|line| line.strip_prefix("worktree "))?;
     let root = PathBuf::from(root);
     let is_own = root == command.root;
-    let mut loss = command.loss(How::Overwrites, Losing::Branch(branch.to_owned()))?;
+    let mut loss = command.loss(How::Overwrites, Losing::Branch(branch.to_owned()));
     loss.root = root;
     (!is_own).then_some(loss)
 }
@@ -86,5 +86,5 @@ pub(super) fn unreferenced(command: &Command<'_>) -> Option<Loss> {
         "prune" => !options.has(&["-n", "--dry-run"]),
         _ => matches!(first, Some("expire" | "delete")) && !options.has(&["-n", "--dry-run"]),
     };
-    prunes.then(|| command.loss(How::Deletes, Losing::Unreferenced))?
+    prunes.then(|| command.loss(How::Deletes, Losing::Unreferenced))
 }

@@ -44,7 +44,7 @@ pub(super) fn clean(command: &Command<'_>) -> Option<Loss> {
         given.push(format!("--exclude={}", value.text()?));
     }
     let options = given;
-    command.loss(How::Deletes, Losing::Cleaned { options, paths })
+    Some(command.loss(How::Deletes, Losing::Cleaned { options, paths }))
 }
 
 pub(super) fn rm(command: &Command<'_>) -> Option<Loss> {
@@ -54,7 +54,7 @@ pub(super) fn rm(command: &Command<'_>) -> Option<Loss> {
         return None;
     }
     let paths = pathspecs(&options.all())?;
-    command.tracked(How::Deletes, Tracked::Changed, paths)
+    Some(command.tracked(How::Deletes, Tracked::Changed, paths))
 }
 
 pub(super) fn mv(command: &Command<'_>) -> Option<Loss> {
@@ -81,5 +81,5 @@ pub(super) fn mv(command: &Command<'_>) -> Option<Loss> {
         untracked: Untracked::AndIgnored,
         tree: None,
     };
-    command.loss(How::Overwrites, Losing::Files(files))
+    Some(command.loss(How::Overwrites, Losing::Files(files)))
 }

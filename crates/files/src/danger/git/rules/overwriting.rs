@@ -63,11 +63,12 @@ pub(super) fn checkout(command: &Command<'_>) -> Option<Loss> {
     }
     let paths = pathspecs(&paths)?;
     let Some(tree) = tree else {
-        return command.tracked(How::Overwrites, Tracked::Unstaged, paths);
+        return Some(command.tracked(How::Overwrites, Tracked::Unstaged, paths));
     };
-    let tracked = match options.has(&["--no-overlay"]) {
-        true => Tracked::Changed,
-        false => Tracked::InTree,
+    let tracked = if options.has(&["--no-overlay"]) {
+        Tracked::Changed
+    } else {
+        Tracked::InTree
     };
     command.of_tree(Some(tree), tracked, paths)
 }
@@ -117,7 +118,7 @@ pub(super) fn restore(command: &Command<'_>) -> Option<Loss> {
     let head = Arg::Known("HEAD".to_owned());
     let source = options.value(&["-s", "--source"]);
     match source.or_else(|| staged.then_some(&head)) {
-        None => command.tracked(How::Overwrites, Tracked::Unstaged, paths),
+        None => Some(command.tracked(How::Overwrites, Tracked::Unstaged, paths)),
         Some(tree) => {
             let tracked = match options.last_of(&["--overlay"], &["--no-overlay"]) {
                 Some(true) => Tracked::InTree,
@@ -147,5 +148,5 @@ pub(super) fn checkout_index(command: &Command<'_>) -> Option<Loss> {
     } else {
         pathspecs(&options.all())?
     };
-    command.tracked(How::Overwrites, Tracked::Unstaged, paths)
+    Some(command.tracked(How::Overwrites, Tracked::Unstaged, paths))
 }

@@ -27,7 +27,7 @@ pub(super) fn stash(command: &Command<'_>) -> Option<Loss> {
         if verb == "drop" && named.is_empty() {
             named.push("stash@{0}".to_owned());
         }
-        return command.loss(How::Deletes, Losing::Stashes(named));
+        return Some(command.loss(How::Deletes, Losing::Stashes(named)));
     }
     if options.asks() {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn stash(command: &Command<'_>) -> Option<Loss> {
         untracked,
         tree,
     };
-    command.loss(How::PutsAway, Losing::Files(files))
+    Some(command.loss(How::PutsAway, Losing::Files(files)))
 }
 
 /// `pull`, `rebase` and `merge`, which may put changes away and back.
@@ -94,14 +94,16 @@ pub(super) fn autostash(command: &Command<'_>) -> Option<Loss> {
             "merge" => command.is_set("merge.autoStash"),
             _ => {
                 let rebases = options.last_of(&["-r", "--rebase"], &["--no-rebase"]);
-                match rebases.unwrap_or_else(|| command.is_set("pull.rebase")) {
-                    true => command.is_set("rebase.autoStash"),
-                    false => command.is_set("merge.autoStash"),
-                }
+                let rebases = rebases.unwrap_or_else(|| command.is_set("pull.rebase"));
+                command.is_set(if rebases {
+                    "rebase.autoStash"
+                } else {
+                    "merge.autoStash"
+                })
             }
         },
     };
-    on.then(|| command.tracked(How::PutsAwayForAWhile, Tracked::Changed, Vec::new()))?
+    on.then(|| command.tracked(How::PutsAwayForAWhile, Tracked::Changed, Vec::new()))
 }
 
 /// The end of a merge, rebase or the like that is in progress.
