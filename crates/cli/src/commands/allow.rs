@@ -2,11 +2,12 @@
 
 use std::io::IsTerminal;
 
-use jiff::Timestamp;
+use tenure::store::Clock;
 use tenure::text::{duration, flat};
 use tenure::who::Who;
 use tenure::wire::{AllowableJson, AllowablesJson, ErrorCode};
 use tenure_files::danger::{Allowed, Permissions, Request};
+use tenure_host::HostClock;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -61,9 +62,10 @@ pub(crate) fn allow(global: &Global, allow: &Allow) -> Result<Answer, Failure> {
 
 /// The commands that wait.
 fn list(waiting: Vec<Request>) -> Answer {
+    let now = HostClock::new().now().wall;
     let mut lines = Vec::new();
     for request in &waiting {
-        let since = Timestamp::now().duration_since(request.asked);
+        let since = now.duration_since(request.asked);
         lines.push(format!(
             "{}  {} wanted to run this in {}, {} ago:",
             request.code,

@@ -71,6 +71,7 @@ fn fields(
     &DaemonSettings,
     &SyncSettings,
     &GuardSettings,
+    &AgentsSettings,
 ) {
     (
         &config.locking,
@@ -79,6 +80,7 @@ fn fields(
         &config.daemon,
         &config.sync,
         &config.guard,
+        &config.agents,
     )
 }
 
@@ -492,7 +494,7 @@ fn a_section_is_listed_once() {
     assert_eq!(
         sections(),
         [
-            "store", "locking", "history", "run", "daemon", "sync", "guard"
+            "store", "locking", "history", "run", "daemon", "sync", "guard", "agents"
         ]
     );
 }
