@@ -42,7 +42,7 @@ pub fn victims(lost: &[&DirtyFile], folder: &Path) -> Vec<Victim> {
 }
 
 /// What a command does to the work of others, in words.
-fn deed(loss: &Loss) -> &'static str {
+fn harm(loss: &Loss) -> &'static str {
     match (&loss.what, loss.how) {
         (Losing::Stashes(_), _) => "would delete stashes, which hold the work of other sessions",
         (Losing::Branch(_), _) => "would take away the branch that another session works on",
@@ -90,7 +90,7 @@ fn instead(loss: &Loss) -> Option<&'static str> {
 /// this code. Names and paths of others are escaped.
 pub fn refusal(loss: &Loss, victims: &[Victim], code: Option<&str>) -> Vec<String> {
     let command: String = flat(&loss.command).chars().take(200).collect();
-    let mut lines = vec![format!("{command} was not run: it {}.", deed(loss))];
+    let mut lines = vec![format!("{command} was not run: it {}.", harm(loss))];
     let mut left = SHOWN;
     for victim in victims {
         let session = flat(&victim.session);
