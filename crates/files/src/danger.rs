@@ -109,7 +109,7 @@ pub enum Losing {
         /// The paths; none are all below the folder.
         paths: Vec<String>,
     },
-    /// Everything in a folder that holds at least one whole work tree. Whoever works in one loses it, also without any
+    /// Everything in a folder that holds at least one whole work tree. A session that works in one loses it, also without any
     /// uncommitted file.
     Folder {
         /// Whether this is `git worktree remove` without `--force`, which git refuses if anything but ignored files is

@@ -6,7 +6,7 @@
 //!
 //! 1. One small file for each request, named after its code. It holds the session, the folder and the whole line: a
 //!    permission counts for nothing else.
-//! 2. Whoever takes a permission renames its file first, which one process alone can do. So it is used once.
+//! 2. A hook that uses a permission renames its file first, which one process alone can do. So it is used once.
 //! 3. The folder and its files are our user's own, and nobody else can write them; any other folder or file counts for
 //!    nothing. Links are not followed.
 //! 4. A request is dropped a day after it was made, and a permission when its time has passed. There are at most [`MOST`].

@@ -23,7 +23,7 @@ impl Value for Reaction {
             "warn" => Ok(Self::Warn),
             // A file of YAML may mean it.
             "off" | "false" => Ok(Self::Off),
-            _ => Err(format!("{text:?} is no reaction")),
+            _ => Err(format!("{text:?} can't be used")),
         }
     }
 
