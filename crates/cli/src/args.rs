@@ -1,6 +1,7 @@
 //! The command line: commands, options and their help texts.
 
 pub(crate) mod agents;
+pub(crate) mod allow;
 pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
@@ -296,6 +297,9 @@ lock.")]
     /// Reserve files for a coding agent, as its hook
     #[command(after_help = agents::HOOK)]
     Hook(agents::Hook),
+    /// Allow a command of a coding agent that was refused, once
+    #[command(after_help = allow::ALLOW)]
+    Allow(allow::Allow),
     /// Configure a coding agent so that it uses tenure
     #[command(after_help = agents::SETUP)]
     Setup(agents::Setup),

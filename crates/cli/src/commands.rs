@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub(crate) mod acquire;
+pub(crate) mod allow;
 pub(crate) mod ask;
 pub(crate) mod board;
 pub(crate) mod complete;

@@ -128,6 +128,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Why(why) => commands::why::why(&global, &why.what),
         Command::Timeline(timeline) => commands::timeline::timeline(&global, &timeline),
         Command::Watch(watch) => commands::watch::watch(&global, &watch),
+        Command::Allow(allow) => commands::allow::allow(&global, &allow),
         Command::Doctor(doctor) => commands::doctor::doctor(&global, &doctor),
         Command::Guard(guard) => commands::guard::guard(&global, guard),
         Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),

@@ -11,6 +11,7 @@
 )]
 
 mod agents;
+mod allow;
 mod bad_input;
 mod board;
 mod board_edit;

@@ -5,9 +5,11 @@
 //! | [`ruling`] | the rule: whether a holder may write a file |
 //! | [`guard`] | git's side: hooks that judge commits and pushes |
 //! | [`agents`] | the agents' side: what their hooks say and understand |
+//! | [`danger`] | which uncommitted work a command line would destroy, and how a person allows it |
 //! | [`setup`] | edits of the agents' configuration that can be undone byte for byte |
 
 pub mod agents;
+pub mod danger;
 mod error;
 pub mod guard;
 pub mod ruling;

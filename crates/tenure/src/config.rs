@@ -13,6 +13,7 @@
 //! | `settings` | every setting: its field, key, default, accepted values and description |
 //! | `value` | the types of settings: how a text is read |
 //! | `load` | reads the layers, with the feature `config` |
+//! | `reaction` | whether something is refused: `agents.destructive` |
 //! | `release` | when an agent's session gives a file back: `guard.release` |
 //! | `size` | sizes as people write them: `512KB` |
 //!
@@ -34,6 +35,7 @@
 
 #[cfg(feature = "config")]
 mod load;
+mod reaction;
 mod release;
 mod settings;
 mod size;
@@ -44,12 +46,13 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "config")]
 pub use load::{ConfigError, ConfigProblem, Location, near_misses};
+pub use reaction::Reaction;
 pub use release::Release;
-use settings::{DEFINITIONS, Definition};
 pub use settings::{
-    DaemonSettings, GuardSettings, HistorySettings, LockingSettings, RunSettings, StoreSettings,
-    SyncSettings,
+    AgentsSettings, DaemonSettings, GuardSettings, HistorySettings, LockingSettings, RunSettings,
+    StoreSettings, SyncSettings,
 };
+use settings::{DEFINITIONS, Definition};
 
 use crate::open::StoreUrl;
 
@@ -71,6 +74,8 @@ pub struct Config {
     pub sync: SyncSettings,
     /// How path reservations are enforced.
     pub guard: GuardSettings,
+    /// What coding agents may do.
+    pub agents: AgentsSettings,
     /// What files and the environment set. A later layer replaces an earlier one.
     set: Vec<Set>,
 }

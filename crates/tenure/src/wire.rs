@@ -13,6 +13,7 @@
 //! Every type can be read back, so that a client is written against the same definitions. The words
 //! that people read are not here: see the `tenure` command.
 
+mod allow;
 mod board;
 mod code;
 mod config;
@@ -31,6 +32,7 @@ mod tests;
 mod time;
 mod view;
 
+pub use self::allow::{AllowableJson, AllowablesJson};
 pub use self::board::{
     BoardIndexJson, BoardJson, BoardMigrationJson, BoardProblemJson, BoardSetJson, BoardTaskJson,
     BoardValidationJson, MigratedFileJson,

@@ -103,6 +103,7 @@ const ANSWERS: &[(&str, &[Type])] = &[
     ("store check", &[of::<StoreCheckJson>]),
     ("store repair", &[of::<StoreRepairJson>]),
     ("store copy", &[of::<StoreCopyJson>]),
+    ("allow", &[of::<AllowableJson>, of::<AllowablesJson>]),
     ("setup *", &[of::<SetupJson>, of::<GuardJson>]),
     ("config show", &[of::<SettingsJson>]),
     ("config path", &[of::<ConfigPathsJson>]),

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::reaction::Reaction;
 use super::value::{Number, Text, Value};
 use super::{Config, release, size};
 use crate::open::StoreUrl;
@@ -144,6 +145,12 @@ settings! {
         // `GuardSettings::release` gives its meaning.
         "release" => pub(super) release_text: String = "auto", release::ACCEPTED;
     }
+
+    /// What coding agents may do.
+    agents: AgentsSettings {
+        /// What becomes of an agent's command that would destroy uncommitted work of another session.
+        "destructive" => pub destructive: Reaction = "refuse", ();
+    }
 }
 
 const STORE_URL: Text = Text {
@@ -279,6 +286,7 @@ mod tests {
                 "TENURE_GUARD_STRICT",
                 "TENURE_GUARD_REQUIRE",
                 "TENURE_GUARD_RELEASE",
+                "TENURE_AGENTS_DESTRUCTIVE",
             ]
         );
     }
@@ -309,6 +317,7 @@ mod tests {
                 "true or false",
                 "true or false",
                 release::ACCEPTED.words,
+                "refuse, warn or off",
             ]
         );
     }

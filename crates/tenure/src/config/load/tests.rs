@@ -71,6 +71,7 @@ fn fields(
     &DaemonSettings,
     &SyncSettings,
     &GuardSettings,
+    &AgentsSettings,
 ) {
     (
         &config.locking,
@@ -79,6 +80,7 @@ fn fields(
         &config.daemon,
         &config.sync,
         &config.guard,
+        &config.agents,
     )
 }
 
@@ -113,6 +115,7 @@ fn the_defaults_are_those_of_the_documentation() {
     assert_eq!(config.sync.reference, "refs/tenure/tasks");
     assert!(!config.guard.strict);
     assert!(!config.guard.require);
+    assert_eq!(config.agents.destructive, Reaction::Refuse);
 }
 
 #[test]
@@ -198,6 +201,7 @@ fn every_setting_can_be_set_in_a_file_and_by_its_variable() {
             "sync.remote" => "origin, backup",
             "sync.ref" => "refs/heads/tenure",
             "guard.release" => "commit, 30m",
+            "agents.destructive" => "warn",
             _ => "59m 59s",
         };
         let layers = Layers::new(None, Some(&format!("{section}:\n  {name}: {value}\n")));
@@ -490,7 +494,7 @@ fn a_section_is_listed_once() {
     assert_eq!(
         sections(),
         [
-            "store", "locking", "history", "run", "daemon", "sync", "guard"
+            "store", "locking", "history", "run", "daemon", "sync", "guard", "agents"
         ]
     );
 }

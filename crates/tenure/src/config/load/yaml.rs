@@ -411,7 +411,7 @@ guard:
         assert_eq!(
             refusal("lockng:\n  taskTimeout: 60m\n"),
             "c.yaml:1:1: unknown key lockng: did you mean locking? \
-             Known here: store, locking, history, run, daemon, sync, guard"
+             Known here: store, locking, history, run, daemon, sync, guard, agents"
         );
     }
 
