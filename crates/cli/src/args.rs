@@ -4,6 +4,7 @@ pub(crate) mod agents;
 pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
+pub(crate) mod files;
 pub(crate) mod guard;
 pub(crate) mod habits;
 pub(crate) mod ledger;
@@ -219,6 +220,9 @@ tenure why.")]
     /// Find what is wrong with locks, and fix what is safe
     #[command(after_help = view::DOCTOR)]
     Doctor(view::Doctor),
+    /// List and restore uncommitted work that was kept
+    #[command(subcommand, after_help = files::HELP)]
+    Files(files::Files),
     /// Refuse commits that change what other holders have reserved
     #[command(subcommand, after_help = guard::HELP)]
     Guard(guard::GuardCommand),

@@ -33,7 +33,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// The other commands: `tenure help --all` shows them. One that is not named here is listed under "More".
-const MORE: [(&str, &[&str]); 2] = [
+const MORE: [(&str, &[&str]); 3] = [
+    ("Lost work", &["files"]),
     (
         "For scripts and other programs",
         &[

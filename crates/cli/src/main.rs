@@ -129,6 +129,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Timeline(timeline) => commands::timeline::timeline(&global, &timeline),
         Command::Watch(watch) => commands::watch::watch(&global, &watch),
         Command::Doctor(doctor) => commands::doctor::doctor(&global, &doctor),
+        Command::Files(files) => commands::files::files(&global, files),
         Command::Guard(guard) => commands::guard::guard(&global, guard),
         Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),
         Command::Sections(sections) => commands::sections::sections(&global, &sections),

@@ -38,6 +38,7 @@ mod half_evidence;
 mod help;
 mod hostile_text;
 mod init;
+mod kept;
 mod killed;
 mod ledger;
 mod ledger_af;

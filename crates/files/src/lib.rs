@@ -5,11 +5,15 @@
 //! | [`ruling`] | the rule: whether a holder may write a file |
 //! | [`guard`] | git's side: hooks that judge commits and pushes |
 //! | [`agents`] | the agents' side: what their hooks say and understand |
+//! | [`changes`] | what a command changed in a work tree |
+//! | [`kept`] | uncommitted bytes, kept before another command can wipe them |
 //! | [`setup`] | edits of the agents' configuration that can be undone byte for byte |
 
 pub mod agents;
+pub mod changes;
 mod error;
 pub mod guard;
+pub mod kept;
 pub mod ruling;
 pub mod setup;
 
