@@ -313,3 +313,48 @@ fn write(path: &Path, version: &Version, bytes: &[u8]) -> io::Result<()> {
     }
     written
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use tenure_core::Clock;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_after_it_was_kept_is_kept_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = &dir.path().canonicalize().unwrap();
+        let mut git = Command::new("git");
+        let status = git.args(["init", "-q"]).current_dir(root).status();
+        assert!(status.unwrap().success());
+        let (kept, me) = (Kept::beside(root), HolderId::parse("me").unwrap());
+        let now = tenure_host::HostClock::new().now().wall;
+        let write = |text: &str| fs::write(root.join("a"), text).unwrap();
+        write("one");
+        let before = kept.keep_current(root, Path::new("a"), &me, now).unwrap();
+        let version = before.clone().unwrap();
+        for (text, before) in [("two", before), ("three", None)] {
+            // Another program writes it just now.
+            write(text);
+            let mut restored = Restored {
+                version: version.clone(),
+                place: root.join("a"),
+                before,
+                written: true,
+            };
+            kept.swap_in(root, &mut restored, b"one", &me, now).unwrap();
+            assert_eq!(fs::read(root.join("a")).unwrap(), b"one");
+            let replaced = kept.bytes(root, &restored.before.unwrap()).unwrap();
+            assert_eq!(replaced, text.as_bytes());
+        }
+        let texts = kept.versions(now).unwrap().into_iter();
+        let texts = texts.map(|version| kept.bytes(root, &version).unwrap());
+        let expected: [&[u8]; 3] = [b"three", b"two", b"one"];
+        assert_eq!(texts.collect::<Vec<_>>(), expected);
+        let names = fs::read_dir(root).unwrap();
+        assert_eq!(names.count(), 3, "the private name is gone");
+    }
+}
