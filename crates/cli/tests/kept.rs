@@ -17,7 +17,8 @@ fn repository() -> Project {
     fs::create_dir(project.path("src")).unwrap();
     project.write("a", "committed\n");
     project.write("src/b", "committed\n");
-    let script = "git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm first";
+    let script =
+        "git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm first";
     project.shell(script).end().exits(0);
     project.tenure("init --quiet").exits(0);
     project
@@ -53,8 +54,14 @@ fn what_a_stranger_wiped_is_listed_and_comes_back() {
     assert!(lines[1].ends_with("src/b"), "{list}");
     let said = project.tenure("files restore a --as me").exits(0);
     assert_eq!(project.read("a"), "mine\n");
-    assert!(said.out.contains("Wrote a as agent-1 had it at"), "{said:?}");
-    assert!(said.out.contains("What was there is kept as version "), "{said:?}");
+    assert!(
+        said.out.contains("Wrote a as agent-1 had it at"),
+        "{said:?}"
+    );
+    assert!(
+        said.out.contains("What was there is kept as version "),
+        "{said:?}"
+    );
     let list = project.tenure("files list a").exits(0).out;
     assert_eq!(list.lines().count(), 3, "{list}");
     assert!(!list.contains("src/b"), "{list}");
@@ -92,7 +99,11 @@ fn the_json_has_whole_ids_and_a_version_is_chosen_by_the_beginning_of_one() {
     assert_eq!(project.read("a"), "one\n");
     let to = project.home().join("copy");
     let id = files[0]["id"].as_str().unwrap();
-    let call = || project.call(&format!("files restore a --from {id} --to")).arg(&to);
+    let call = || {
+        project
+            .call(&format!("files restore a --from {id} --to"))
+            .arg(&to)
+    };
     let said = call().end().exits(0);
     assert!(said.out.contains(&*to.to_string_lossy()), "{said:?}");
     assert_eq!(fs::read(&to).unwrap(), b"two\n");
@@ -108,14 +119,19 @@ fn what_names_no_file_of_the_work_tree_or_no_version_is_refused() {
     keep(&project, "agent-1", &["a"]);
     for path in ["../a", "src/../a", "/etc/passwd", ".git/config"] {
         let said = project.tenure(&format!("files restore {path}")).exits(2);
-        assert!(said.err.contains("is not a file of the work tree"), "{said:?}");
+        assert!(
+            said.err.contains("is not a file of the work tree"),
+            "{said:?}"
+        );
         let json = project.tenure(&format!("files restore {path} --json"));
         assert_eq!(json.exits(2).json()["error"]["code"], "BAD_NAME");
     }
     project.tenure("files list ../a").exits(2);
     let missing = project.tenure("files restore src/b").exits(4);
     assert!(missing.err.contains("see tenure files list"), "{missing:?}");
-    let missing = project.tenure("files restore --from ffffffff --json").exits(4);
+    let missing = project
+        .tenure("files restore --from ffffffff --json")
+        .exits(4);
     assert_eq!(missing.json()["error"]["code"], "NOT_FOUND");
     project.tenure("files restore").exits(2);
     project.tenure("files restore a --from").exits(2);
@@ -153,7 +169,9 @@ fn names_and_owners_from_others_are_escaped() {
     fs::remove_file(project.path(name)).unwrap();
     let json = project.tenure("files list --json").exits(0).json();
     let id = json["data"]["files"][0]["id"].as_str().unwrap();
-    let said = project.tenure(&format!("files restore --from {id}")).exits(0);
+    let said = project
+        .tenure(&format!("files restore --from {id}"))
+        .exits(0);
     assert!(!said.out.contains('\u{1b}'), "{said:?}");
     assert_eq!(fs::read(project.path(name)).unwrap(), b"x");
 }

@@ -58,7 +58,7 @@ use self::fresh::Fresh;
 use self::pass::Pass;
 use self::stamp::path_of;
 use self::start::{Tree, Window};
-use self::status::{Shown, Status, Untracked, committed, git};
+use self::status::{Shown, Status, Untracked, committed, git, staged_deletions};
 
 pub use self::stamp::{FileTime, Stamp};
 pub use self::start::Start;
@@ -173,12 +173,21 @@ impl Start {
         let mut changed = Changed::default();
         // Not while a merge that began in the call waits for the user.
         let staged_counts = self.unfinished || !tree.is_unfinished();
-        let commits = self.commits(&tree, &candidates, &touched)?;
+        let commits = if tree.reflog() > self.reflog {
+            committed(&tree, self.reflog)?
+        } else {
+            BTreeSet::new()
+        };
         let names = candidates.tracked.iter().chain(&candidates.fresh.files);
-        let names: BTreeSet<&[u8]> = names
+        let mut names: BTreeSet<&[u8]> = names
             .map(Vec::as_slice)
             .chain(touched.keys().copied())
             .collect();
+        for name in commits.iter().map(Vec::as_slice) {
+            if !same.contains(name) && has_gone(&tree, name, window)? {
+                names.insert(name);
+            }
+        }
         for name in names {
             let shown = status.shown.get(name).copied();
             let path = path_of(name);
@@ -217,20 +226,6 @@ impl Start {
         changed.left_out = left_out.map(|folder| path_of(folder)).collect();
         Ok(changed)
     }
-
-    /// What was committed in the call, of what changed.
-    fn commits(
-        &self,
-        tree: &Tree,
-        candidates: &Candidates,
-        touched: &BTreeMap<&[u8], &Watched>,
-    ) -> Result<BTreeSet<Vec<u8>>, CantTell> {
-        let is_same = candidates.tracked.is_empty() && touched.is_empty();
-        if is_same || tree.reflog() <= self.reflog {
-            return Ok(BTreeSet::new());
-        }
-        committed(tree, self.reflog)
-    }
 }
 
 fn what(shown: Shown, stamp: Option<&Stamp>) -> What {
@@ -260,7 +255,16 @@ impl Candidates {
             let entry = index.get(number)?;
             (!same.contains(entry.path)).then(|| entry.path.to_vec())
         });
-        let tracked = tracked.collect();
+        let mut tracked: BTreeSet<Vec<u8>> = tracked.collect();
+        let written = Stamp::of(&tree.git.join("index"))?;
+        if written.is_some_and(|written| window.has(written.changed)) {
+            // What git deleted is not in the index any more.
+            for path in staged_deletions(tree)? {
+                if !same.contains(path.as_slice()) && has_gone(tree, &path, window)? {
+                    tracked.insert(path);
+                }
+            }
+        }
         let mut folders: BTreeSet<Vec<u8>> = pass.folders.into_iter().collect();
         for file in watched {
             // Folders that git does not track are known only by what is watched in them.
@@ -313,13 +317,11 @@ impl Candidates {
         status.ask(&git, Untracked::Files, std::iter::empty())?;
         let mut found = Self::default();
         for (path, shown) in &status.shown {
-            let place = tree.root.join(path_of(path));
-            let mut around = place.ancestors();
-            let mut stamp = around.next().map_or(Ok(None), Stamp::of)?;
-            while let (None, Some(folder)) = (stamp, around.next()) {
-                stamp = Stamp::of(folder)?;
-            }
-            let is_changed = stamp.is_some_and(|stamp| window.has(stamp.changed));
+            let stamp = Stamp::of(&tree.root.join(path_of(path)))?;
+            let is_changed = match stamp {
+                Some(stamp) => window.has(stamp.changed),
+                None => has_gone(tree, path, window)?,
+            };
             if !is_changed || same.contains(path.as_slice()) {
                 continue;
             }
@@ -331,6 +333,20 @@ impl Candidates {
         }
         Ok((found, status))
     }
+}
+
+/// Whether a file is not there, and its folder has changed.
+fn has_gone(tree: &Tree, path: &[u8], window: Window) -> io::Result<bool> {
+    let place = tree.root.join(path_of(path));
+    if Stamp::of(&place)?.is_some() {
+        return Ok(false);
+    }
+    for folder in place.ancestors().skip(1) {
+        if let Some(stamp) = Stamp::of(folder)? {
+            return Ok(window.has(stamp.changed));
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the folder, the commit or the index of a submodule changed.

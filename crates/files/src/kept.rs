@@ -46,7 +46,6 @@ mod restore;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -55,8 +54,8 @@ use jiff::Timestamp;
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use tenure_core::HolderId;
-use tenure_host::files::step_lock::ObservedStepLock;
 use tenure_host::files::beneath;
+use tenure_host::files::step_lock::ObservedStepLock;
 
 use self::journal::Journal;
 use self::objects::Objects;
@@ -190,9 +189,7 @@ impl Kept {
         let mut keeping = Keeping::default();
         let root = &root.canonicalize()?;
         let paths = files.iter().map(|(path, _)| path.as_path());
-        let newest = Journal::in_folder(&self.folder)
-            .read()?
-            .newest(root, paths);
+        let newest = Journal::in_folder(&self.folder).read()?.newest(root, paths);
         let mut wanted = Vec::new();
         for (path, owner) in files {
             let place = root.join(path);

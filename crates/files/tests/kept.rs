@@ -209,7 +209,8 @@ fn git_does_not_see_deletes_or_push_what_is_kept() {
     assert_eq!(place.keep(&["a"]), 1);
     place.sh("git checkout -q -- a");
     assert_eq!(place.sh(look), before);
-    place.sh("git push -q --mirror mirror; git gc -q --prune=now; git clone -q --mirror . ../clone");
+    place
+        .sh("git push -q --mirror mirror; git gc -q --prune=now; git clone -q --mirror . ../clone");
     let id = place.versions()[0].blob.clone().unwrap();
     for other in [".git", "../mirror", "../clone"] {
         let found = place.sh(&format!("git -C {other} cat-file -t {id} 2>&1 || true"));
@@ -451,7 +452,9 @@ fn what_was_wiped_comes_back_and_what_is_there_is_kept_first() {
 #[test]
 fn a_deleted_file_comes_back_with_its_folder_its_mode_or_as_a_link() {
     let place = Place::new();
-    place.sh("mkdir -p new/deep; echo x >new/deep/tool; chmod 750 new/deep/tool; ln -s ../x new/link");
+    place.sh(
+        "mkdir -p new/deep; echo x >new/deep/tool; chmod 750 new/deep/tool; ln -s ../x new/link",
+    );
     assert_eq!(place.keep(&["new/deep/tool", "new/link"]), 2);
     place.sh("git clean -qfd; test ! -e new");
     let restored = place.newest("new/deep/tool").unwrap();
@@ -484,14 +487,22 @@ fn a_version_is_written_nowhere_but_into_the_work_tree() {
     place.sh("rmdir folder/file folder");
     // Another user may have written the journal.
     let line = fs::read_to_string(place.journal()).unwrap();
-    for planted in ["../outside/file", "/tmp/kept-test", ".git/hooks/x", "s/.GIT/x"] {
+    for planted in [
+        "../outside/file",
+        "/tmp/kept-test",
+        ".git/hooks/x",
+        "s/.GIT/x",
+    ] {
         let line = line.replace("folder/file", planted);
         assert!(line.contains(planted));
         fs::write(place.journal(), line).unwrap();
         let id = place.versions()[0].blob.clone().unwrap();
         for source in [Source::Id(&id), Source::Newest(Path::new(planted))] {
             let error = place.restore(source).unwrap_err();
-            assert!(matches!(error, KeptError::Outside(_)), "{planted}: {error:?}");
+            assert!(
+                matches!(error, KeptError::Outside(_)),
+                "{planted}: {error:?}"
+            );
         }
     }
     assert_eq!(place.sh("cat ../outside/file"), "hers\n");
@@ -506,7 +517,10 @@ fn a_version_can_be_written_to_a_new_file_only() {
         let file = place.path(name);
         place.kept.export(&place.root, source, &file, now())
     };
-    assert_eq!(export("../copy").unwrap().place, place.root.with_file_name("copy"));
+    assert_eq!(
+        export("../copy").unwrap().place,
+        place.root.with_file_name("copy")
+    );
     assert_eq!(place.sh("cat ../copy"), "committed");
     place.sh("echo mine >mine; ln -s nowhere link");
     for taken in ["mine", "link", "../copy"] {
@@ -524,18 +538,24 @@ fn a_version_of_another_worktree_is_found_after_those_of_this_one() {
     place.write("a", "main");
     assert_eq!(place.keep(&["a"]), 1);
     let linked = place.root.with_file_name("linked");
-    let restored = place
-        .kept
-        .restore(&linked, Source::Newest(Path::new("a")), &holder("me"), now());
+    let restored = place.kept.restore(
+        &linked,
+        Source::Newest(Path::new("a")),
+        &holder("me"),
+        now(),
+    );
     assert_eq!(restored.unwrap().place, linked.join("a"));
     assert_eq!(fs::read(linked.join("a")).unwrap(), b"main");
     // What was in the linked one is its own version.
     fs::write(linked.join("a"), "linked").unwrap();
     place.write("a", "other");
     assert_eq!(place.keep(&["a"]), 1);
-    let mine = place
-        .kept
-        .restore(&linked, Source::Newest(Path::new("a")), &holder("me"), now());
+    let mine = place.kept.restore(
+        &linked,
+        Source::Newest(Path::new("a")),
+        &holder("me"),
+        now(),
+    );
     assert_eq!(mine.unwrap().version.worktree, linked);
     assert_eq!(fs::read(linked.join("a")).unwrap(), b"committed");
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenure::store::{Clock as _, Moment};
+use tenure::text::flat;
 use tenure::wire::{ErrorCode, KeptFileJson, KeptFilesJson, RestoredFileJson};
 use tenure_files::kept::{Kept, KeptError, Source, Version};
 use tenure_host::HostClock;
@@ -40,7 +41,7 @@ pub(crate) fn files(global: &Global, files: Files) -> Result<Answer, Failure> {
             let text = match (&restored.before, restored.written) {
                 (_, false) => format!(
                     "{} has these bytes already; for another version: tenure files list",
-                    restored.place.display()
+                    shown(&restored.place)
                 ),
                 (None, true) => String::new(),
                 (Some(before), true) => format!(
@@ -51,10 +52,10 @@ pub(crate) fn files(global: &Global, files: Files) -> Result<Answer, Failure> {
             let done = restored.written.then(|| {
                 format!(
                     "Wrote {} as {} had it at {} to {}.",
-                    restored.version.path.display(),
+                    shown(&restored.version.path),
                     restored.version.owner,
                     words::time(restored.version.at),
-                    restored.place.display()
+                    shown(&restored.place)
                 )
             });
             let lines: Vec<String> = done
@@ -63,7 +64,7 @@ pub(crate) fn files(global: &Global, files: Files) -> Result<Answer, Failure> {
                 .collect();
             let data = RestoredFileJson {
                 version: json_of(&restored.version),
-                file: restored.place.display().to_string(),
+                file: shown(&restored.place).to_string(),
                 written: restored.written,
                 before: restored.before.as_ref().map(json_of),
             };
@@ -98,12 +99,14 @@ fn list(
         files: versions.iter().map(json_of).collect(),
     };
     if versions.is_empty() {
-        let of = path.map_or_else(String::new, |path| format!(" of {}", path.display()));
+        let of = path.map_or_else(String::new, |path| format!(" of {}", shown(&path)));
         return Ok(Answer::new(data, format!("Nothing was kept{of}.")));
     }
     let mut columns = vec!["WHEN", "ID", "SIZE", "HOLDER", "NAME"];
     let first = versions.first().map(|version| &version.worktree);
-    let has_several = versions.iter().any(|version| Some(&version.worktree) != first);
+    let has_several = versions
+        .iter()
+        .any(|version| Some(&version.worktree) != first);
     if has_several {
         columns.push("WORKTREE");
     }
@@ -115,7 +118,7 @@ fn list(
             short(version.blob.as_deref()),
             version.size.to_string(),
             version.owner.to_string(),
-            version.path.display().to_string(),
+            shown(&version.path),
         ];
         table.row(row.into_iter().chain(worktree));
     }
@@ -125,6 +128,11 @@ fn list(
         lines.push(format!("not kept: larger than {most} MB"));
     }
     Ok(Answer::new(data, lines.join("\n")))
+}
+
+/// A path in a sentence.
+fn shown(path: &Path) -> String {
+    flat(&path.to_string_lossy())
 }
 
 fn short(id: Option<&str>) -> String {
@@ -158,7 +166,7 @@ impl From<KeptError> for Failure {
             KeptError::Ambiguous { id, versions } => {
                 let each = versions.iter().map(|version| {
                     let known = version.blob.clone().unwrap_or_default();
-                    format!("  {known}  {}", version.path.display())
+                    format!("  {known}  {}", shown(&version.path))
                 });
                 let each: Vec<String> = each.collect();
                 let ids: Vec<_> = versions.into_iter().filter_map(|it| it.blob).collect();

@@ -156,7 +156,9 @@ impl Walk<'_> {
                 None => is_changed,
             };
             if is_changed && open.is_some() {
-                self.found.folders.extend(folder.get(..end - 1).map(<[u8]>::to_vec));
+                self.found
+                    .folders
+                    .extend(folder.get(..end - 1).map(<[u8]>::to_vec));
             }
             above.push(Folder {
                 end,

@@ -17,10 +17,13 @@ use serde::{Deserialize, Serialize};
 pub struct FileTime(pub i64);
 
 impl FileTime {
-    #[expect(clippy::unnecessary_fallible_conversions, reason = "other systems have other types")]
     pub(super) fn new(seconds: i64, nanoseconds: impl TryInto<i64>) -> Self {
         let nanoseconds = nanoseconds.try_into().unwrap_or(0);
-        Self(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+        Self(
+            seconds
+                .saturating_mul(1_000_000_000)
+                .saturating_add(nanoseconds),
+        )
     }
 
     /// When what is known of the file changed last: its content, its name, its mode. A program can't set this time.

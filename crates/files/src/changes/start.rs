@@ -1,6 +1,7 @@
 //! When a call began: [`Start`].
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, Timestamps, fstat, futimens, openat};
@@ -66,11 +67,11 @@ impl Tree {
     /// What the clock of the file system says, which another machine may have. Where nothing can be written the clock of
     /// this machine has to do.
     fn now(&self) -> FileTime {
-        let unnamed = || {
+        let unnamed = || -> io::Result<OwnedFd> {
             let how = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-            openat(CWD, &self.root, how, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)
+            Ok(openat(CWD, &self.root, how, Mode::RUSR | Mode::WUSR)?)
         };
-        let named = || {
+        let named = || -> io::Result<OwnedFd> {
             let file = open_or_create(&self.git.join(CLOCK), OFlags::WRONLY)?;
             let now = rustix::fs::Timespec {
                 tv_sec: 0,
@@ -83,14 +84,12 @@ impl Tree {
             futimens(&file, &now)?;
             Ok(file.into())
         };
-        let file = unnamed().or_else(|_: io::Error| named());
-        match file.and_then(|file: std::os::fd::OwnedFd| Ok(fstat(&file)?)) {
-            Ok(known) => FileTime::changed(&known),
-            Err(_) => {
-                let now = clock_gettime(ClockId::RealtimeCoarse);
-                FileTime::new(now.tv_sec, now.tv_nsec)
-            }
+        let file = unnamed().or_else(|_| named());
+        if let Ok(known) = file.and_then(|file| Ok(fstat(&file)?)) {
+            return FileTime::changed(&known);
         }
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        FileTime::new(now.tv_sec, now.tv_nsec)
     }
 }
 
@@ -131,15 +130,15 @@ impl Start {
         let (now, passed) = (tree.now(), uptime().saturating_sub(self.uptime));
         let expected = FileTime(now.0.saturating_sub(passed));
         let was_set = passed >= 0 && expected.0.abs_diff(self.at.0) > DRIFT.unsigned_abs();
+        if was_set || passed < 0 {
+            return Window {
+                since: self.at.min(expected),
+                until: FileTime(i64::MAX),
+            };
+        }
         Window {
-            since: match was_set {
-                true => self.at.min(expected),
-                false => self.at,
-            },
-            until: match was_set || passed < 0 {
-                true => FileTime(i64::MAX),
-                false => FileTime(now.0.saturating_add(SLACK)),
-            },
+            since: self.at,
+            until: FileTime(now.0.saturating_add(SLACK)),
         }
     }
 }

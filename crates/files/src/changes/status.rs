@@ -10,7 +10,7 @@ use tenure_git::{Environment, Git, GitError};
 use tenure_host::files::look::if_there;
 
 use super::start::Tree;
-use crate::guard::touched::is_commit;
+use crate::guard::touched::{self, is_commit};
 
 /// How many paths are named to one git, and how many bytes they may have. To look at all files is faster than to compare
 /// each with more paths than this.
@@ -118,6 +118,31 @@ pub(super) fn git(tree: &Tree) -> Git<'static> {
     Git::at(&tree.root, Environment::Alone)
 }
 
+/// The files that the next commit deletes.
+pub(super) fn staged_deletions(tree: &Tree) -> Result<BTreeSet<Vec<u8>>, GitError> {
+    let git = git(tree);
+    let options = [
+        "diff-index",
+        "--cached",
+        "-z",
+        "--name-only",
+        "--no-renames",
+        "--diff-filter=D",
+        "HEAD",
+    ];
+    match git.run(&options) {
+        Err(_) if touched::has_no_commit(&git)? => Ok(BTreeSet::new()),
+        answer => Ok(names(&answer?)),
+    }
+}
+
+/// Paths with a NUL after each.
+fn names(answer: &[u8]) -> BTreeSet<Vec<u8>> {
+    let names = answer.split(|byte| *byte == 0);
+    let names = names.filter(|name| !name.is_empty());
+    names.map(<[u8]>::to_vec).collect()
+}
+
 /// The paths that commits have changed which were made here, as git's list of the places of `HEAD` tells from this byte on.
 /// A checkout, a reset, a pull and a rebase make none.
 pub(super) fn committed(tree: &Tree, from: u64) -> Result<BTreeSet<Vec<u8>>, super::CantTell> {
@@ -149,9 +174,7 @@ pub(super) fn committed(tree: &Tree, from: u64) -> Result<BTreeSet<Vec<u8>>, sup
             "--no-renames",
             new,
         ];
-        let names = git(tree).run(&options)?;
-        let names = names.split(|byte| *byte == 0);
-        found.extend(names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
+        found.extend(names(&git(tree).run(&options)?));
     }
     Ok(found)
 }

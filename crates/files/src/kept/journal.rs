@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rustix::fs::{OFlags, renameat};
 use tenure_host::files::beneath::{self, Place};
+use tenure_host::files::look;
 use tenure_host::files::permissions::open_or_create;
 use tenure_host::files::step_lock::StepLock;
-use tenure_host::files::look;
 
 use super::{KeptError, PATIENCE, Version};
 

@@ -72,9 +72,7 @@ impl Objects {
     /// Whether an object is there.
     pub(super) fn has(&self, id: &str) -> bool {
         let place = id.split_at_checked(2);
-        place.is_some_and(|(folder, name)| {
-            look::may_be_there(&self.folder.join(folder).join(name))
-        })
+        place.is_some_and(|(folder, name)| look::may_be_there(&self.folder.join(folder).join(name)))
     }
 
     /// Writes the bytes of each of these files, and returns their ids, or why there is none. Git reads them through this
@@ -185,7 +183,9 @@ impl Objects {
                     continue;
                 };
                 let parts = [folder.file_name(), file.file_name()];
-                let id = parts.map(|part| part.to_string_lossy().into_owned()).concat();
+                let id = parts
+                    .map(|part| part.to_string_lossy().into_owned())
+                    .concat();
                 objects.push(Object {
                     path: file.path(),
                     id,
@@ -221,6 +221,6 @@ fn shared(mode: u32) -> &'static str {
     match mode & 0o022 {
         0 => "umask",
         0o020 => "group",
-        _ => "all",
+        _ => "0666",
     }
 }

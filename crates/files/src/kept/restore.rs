@@ -93,7 +93,9 @@ impl Kept {
         let bytes = self.bytes(root, &version)?;
         let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new(".")).canonicalize()?;
-        let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let name = file
+            .file_name()
+            .ok_or_else(|| KeptError::Outside(file.to_owned()))?;
         let (place, temp) = (folder.join(name), private(&folder));
         write(&temp, &version, &bytes)?;
         let given = put(&temp, &place);
@@ -112,20 +114,24 @@ impl Kept {
         }
     }
 
-    /// The path that a version is written back to.
+    /// The path that a version is written back to, if there is one.
     fn path_of(
         &self,
         root: &Path,
         source: Source<'_>,
         now: Timestamp,
     ) -> Result<PathBuf, KeptError> {
-        let path = match source {
-            Source::Newest(path) | Source::Of(path, _) => path.to_owned(),
-            Source::Id(_) => self.choose(root, source, None, now)?.path,
-        };
-        match is_inside(&path) {
-            true => Ok(path),
-            false => Err(KeptError::Outside(path)),
+        if let Source::Newest(path) | Source::Of(path, _) = source
+            && !is_inside(path)
+        {
+            return Err(KeptError::Outside(path.to_owned()));
+        }
+        let path = self.choose(root, source, None, now)?.path;
+        // Another user may have written the journal.
+        if is_inside(&path) {
+            Ok(path)
+        } else {
+            Err(KeptError::Outside(path))
         }
     }
 
@@ -166,8 +172,7 @@ impl Kept {
             }
             Some(id) => {
                 // The same bytes may have been kept of several files.
-                let is_other =
-                    |it: &&Version| it.blob != first.blob || it.path != first.path;
+                let is_other = |it: &&Version| it.blob != first.blob || it.path != first.path;
                 if !versions.iter().any(|it| is_other(&it)) {
                     return Ok(first);
                 }
@@ -226,9 +231,10 @@ impl Kept {
     pub fn bytes(&self, root: &Path, version: &Version) -> Result<Vec<u8>, KeptError> {
         let id = version.blob.clone().unwrap_or_default();
         let bytes = Objects::in_folder(&self.folder).read(root, &id)?;
-        match bytes.len() as u64 == version.size {
-            true => Ok(bytes),
-            false => Err(KeptError::Damaged(id)),
+        if bytes.len() as u64 == version.size {
+            Ok(bytes)
+        } else {
+            Err(KeptError::Damaged(id))
         }
     }
 
@@ -303,11 +309,17 @@ fn private(folder: &Path) -> PathBuf {
 fn write(path: &Path, version: &Version, bytes: &[u8]) -> io::Result<()> {
     if version.is_link() {
         let place = Place::of(path)?;
-        return Ok(symlinkat(OsStr::from_bytes(bytes), &place.folder, place.name)?);
+        return Ok(symlinkat(
+            OsStr::from_bytes(bytes),
+            &place.folder,
+            place.name,
+        )?);
     }
     let mut file = create_new(path, OFlags::WRONLY)?;
     let mode = Permissions::from_mode(version.mode & 0o777);
-    let written = file.write_all(bytes).and_then(|()| file.set_permissions(mode));
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.set_permissions(mode));
     if written.is_err() {
         let _ = remove_file(path);
     }
