@@ -64,7 +64,7 @@ pub(crate) fn files(global: &Global, files: Files) -> Result<Answer, Failure> {
                 .collect();
             let data = RestoredFileJson {
                 version: json_of(&restored.version),
-                file: shown(&restored.place).to_string(),
+                file: restored.place.to_string_lossy().into_owned(),
                 written: restored.written,
                 before: restored.before.as_ref().map(json_of),
             };
