@@ -11,11 +11,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 use tenure_core::HolderId;
 use tenure_files::changes::{Start, Watched};
 use tenure_files::kept::Kept;
+use tenure_git::index::Index;
 use tenure_testkit::limit::Stopwatch;
 
 const ROUNDS: usize = 21;
@@ -52,18 +55,36 @@ fn make(root: &Path, files: usize) {
     git(root, &commit);
 }
 
-/// The median of some rounds; `before` is not timed.
-fn median<T>(mut before: impl FnMut() -> T, mut run: impl FnMut(T)) -> f64 {
+/// What some rounds took, in milliseconds. The processor time is that of this process, without git's.
+struct Took {
+    median: f64,
+    least: f64,
+    processor: f64,
+}
+
+fn processor() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(now).unwrap().as_secs_f64() * 1000.0
+}
+
+/// Runs some rounds; `before` is not timed.
+fn median<T>(mut before: impl FnMut() -> T, mut run: impl FnMut(T)) -> Took {
+    let mut used = 0.0;
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let prepared = before();
-            let watch = Stopwatch::start();
+            let (watch, begin) = (Stopwatch::start(), processor());
             run(prepared);
+            used += processor() - begin;
             watch.elapsed().as_secs_f64() * 1000.0
         })
         .collect();
     times.sort_by(f64::total_cmp);
-    times[ROUNDS / 2]
+    Took {
+        median: times[ROUNDS / 2],
+        least: times[0],
+        processor: used / f64::from(u32::try_from(ROUNDS).unwrap()),
+    }
 }
 
 fn main() {
@@ -77,8 +98,21 @@ fn main() {
     }
     let root = root.canonicalize().unwrap();
     let file = root.join("top0/middle0/folder0/file0.rs");
-    let say = |what: &str, time: f64| println!("{what:<56}{time:8.2}");
+    let say = |what: &str, took: Took| {
+        let Took {
+            median,
+            least,
+            processor,
+        } = took;
+        println!("{what:<42}{median:8.2}{least:8.2}{processor:8.2}");
+    };
+    println!(
+        "{:<42}{:>8}{:>8}{:>8}",
+        "milliseconds", "median", "least", "cpu"
+    );
     let start = || Start::now(&root).unwrap();
+    let index = |()| assert!(Index::read(&root.join(".git")).unwrap().is_some());
+    say("Index::read", median(|| (), index));
     say(
         "Start::now",
         median(|| (), |()| assert!(Start::now(&root).is_ok())),
