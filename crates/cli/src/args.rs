@@ -5,6 +5,7 @@ pub(crate) mod allow;
 pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
+pub(crate) mod files;
 pub(crate) mod guard;
 pub(crate) mod habits;
 pub(crate) mod ledger;
@@ -220,6 +221,9 @@ tenure why.")]
     /// Find what is wrong with locks, and fix what is safe
     #[command(after_help = view::DOCTOR)]
     Doctor(view::Doctor),
+    /// List and restore uncommitted work that was kept
+    #[command(subcommand, after_help = files::HELP)]
+    Files(files::Files),
     /// Refuse commits that change what other holders have reserved
     #[command(subcommand, after_help = guard::HELP)]
     Guard(guard::GuardCommand),

@@ -11,6 +11,7 @@ pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod exclusive;
 pub(crate) mod fence;
+pub(crate) mod files;
 pub(crate) mod force;
 pub(crate) mod guard;
 pub(crate) mod hook;

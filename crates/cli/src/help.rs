@@ -34,7 +34,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 
 /// The other commands: `tenure help --all` shows them. One that is not named here is listed under "More".
 const MORE: [(&str, &[&str]); 3] = [
-    ("Coding agents", &["allow"]),
+    ("Coding agents", &["allow", "files"]),
     (
         "For scripts and other programs",
         &[

@@ -130,6 +130,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Watch(watch) => commands::watch::watch(&global, &watch),
         Command::Allow(allow) => commands::allow::allow(&global, &allow),
         Command::Doctor(doctor) => commands::doctor::doctor(&global, &doctor),
+        Command::Files(files) => commands::files::files(&global, files),
         Command::Guard(guard) => commands::guard::guard(&global, guard),
         Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),
         Command::Sections(sections) => commands::sections::sections(&global, &sections),

@@ -39,6 +39,7 @@ mod half_evidence;
 mod help;
 mod hostile_text;
 mod init;
+mod kept;
 mod killed;
 mod ledger;
 mod ledger_af;

@@ -140,6 +140,8 @@ impl GitError {
 pub struct Git<'a> {
     folder: PathBuf,
     environment: Environment,
+    /// Where objects are written and read, if not in the repository.
+    objects: Option<PathBuf>,
     stop: &'a dyn Fn() -> bool,
 }
 
@@ -158,6 +160,7 @@ impl Git<'_> {
         Self {
             folder: folder.to_owned(),
             environment,
+            objects: None,
             stop: &|| false,
         }
     }
@@ -181,6 +184,13 @@ impl<'a> Git<'a> {
     #[must_use]
     pub fn inside(mut self, folder: &OsStr) -> Self {
         self.folder.push(folder);
+        self
+    }
+
+    /// The same, which writes and reads objects in this folder and sees no others.
+    #[must_use]
+    pub fn with_objects(mut self, folder: &Path) -> Self {
+        self.objects = Some(folder.to_owned());
         self
     }
 
@@ -284,6 +294,10 @@ impl<'a> Git<'a> {
         }
         if self.environment == Environment::WithoutIndex {
             git.env("GIT_INDEX_FILE", self.folder.join(".tenure/no-index"));
+        }
+        if let Some(objects) = &self.objects {
+            git.env("GIT_OBJECT_DIRECTORY", objects)
+                .env_remove("GIT_ALTERNATE_OBJECT_DIRECTORIES");
         }
         git.args(args);
         git

@@ -20,6 +20,7 @@ mod config;
 mod daemon;
 mod foreign;
 mod guard;
+mod kept;
 mod lease;
 mod ledger;
 mod project;
@@ -48,6 +49,7 @@ pub use self::foreign::{BoardBusyJson, ExclusiveAcquiredJson, ExclusiveReleasedJ
 pub use self::guard::{
     GuardBypassJson, GuardHookJson, GuardJson, GuardProblemJson, GuardRefusedJson,
 };
+pub use self::kept::{KeptFileJson, KeptFilesJson, RestoredFileJson};
 pub use self::lease::{
     AcquiredJson, AskedJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson,
     FencedJson, ForcedJson, GrantJson, HistoryJson, LeaseJson, LeasesJson, LockJson, LocksJson,

@@ -9,7 +9,7 @@ use super::habits::{EARLIER, HABITS, Habit};
 const WITH_VALUE: [&str; 3] = ["-C", "--store", "--as"];
 
 /// Commands that list when no subcommand is given.
-const LISTS: [&str; 3] = ["locks", "tasks", "sections"];
+const LISTS: [&str; 4] = ["files", "locks", "tasks", "sections"];
 
 /// The words of a command line, with `board --list` as `board list`, `locks` as `locks list`, and the spellings of
 /// earlier versions as those of this one.

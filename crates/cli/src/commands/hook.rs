@@ -11,6 +11,7 @@ use serde_json::Value;
 use tenure::store::Lease;
 use tenure::text::flat;
 use tenure::wire::ErrorCode;
+use tenure_files::agents::command::Mixed;
 use tenure_files::agents::event::{Event, What};
 use tenure_files::agents::record::Sibling;
 use tenure_files::agents::reply::Reply;
@@ -132,6 +133,8 @@ fn said(note: &Note) -> String {
             let reason = reason(refusal);
             format!("You have edited a file that you must not edit. {reason}")
         }
+        Note::Told(words) => words.clone(),
+        Note::Mixed { place, files } => mixed(place, files),
         Note::Asked {
             place,
             requests,
@@ -152,10 +155,39 @@ fn said(note: &Note) -> String {
     }
 }
 
+/// That a command has changed files of others.
+fn mixed(place: &Place, files: &[Mixed]) -> String {
+    let tenure = tenure(place);
+    let mut lines = vec!["Your command has changed files that other sessions work on:".to_owned()];
+    lines.extend(files.iter().map(
+        |Mixed {
+             file,
+             owner,
+             is_gone,
+         }| {
+            let did = if *is_gone { " (deleted)" } else { "" };
+            format!("- {}{did}: {}", flat(file), flat(owner.as_str()))
+        },
+    ));
+    lines.push("They have been told. Do not commit these files. Instead:".to_owned());
+    if let Some(Mixed { file, .. }) = files.first() {
+        let file = words::quoted(file);
+        lines.push(format!(
+            "- put back what was there: {tenure} files list {file} shows it, {tenure} files restore {file} writes it; or"
+        ));
+        lines.push(format!(
+            "- ask its session: {tenure} ask {file} --note {}",
+            words::quoted("what you have changed, and why")
+        ));
+    }
+    lines.join("\n")
+}
+
 /// Why an edit is refused, for the model.
 fn reason(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Reserved(reserved) => reserved_by(reserved),
+        Refusal::Destroys(words) => words.clone(),
         Refusal::Sibling(Sibling { id, kind, file }) => {
             let kind = kind
                 .as_ref()

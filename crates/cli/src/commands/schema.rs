@@ -47,6 +47,8 @@ const ANSWERS: &[(&str, &[Type])] = &[
     ("timeline", &[of::<TimelineJson>]),
     ("watch", &[]),
     ("doctor", &[of::<DoctorJson>]),
+    ("files list", &[of::<KeptFilesJson>]),
+    ("files restore", &[of::<RestoredFileJson>]),
     ("guard install", &[of::<GuardJson>]),
     ("guard uninstall", &[of::<GuardJson>]),
     ("guard status", &[of::<GuardJson>]),

@@ -30,6 +30,7 @@ use tenure_host::identity;
 
 use super::event::{Child, Event, What};
 use crate::Error;
+use crate::changes::{Start, Watched, path_json};
 
 /// How long a hook waits for the others.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -65,7 +66,16 @@ pub struct SessionRecord {
     pub aliases: BTreeSet<HolderId>,
     /// The calls of tools that have begun: until they end, nothing may be heard.
     #[serde(default)]
-    calls: BTreeSet<Call>,
+    calls: Vec<Call>,
+    /// The top of the work tree that it was heard in last.
+    #[serde(default)]
+    pub tree: Option<PathBuf>,
+    /// What it has written and not committed yet, in each work tree.
+    #[serde(default)]
+    trees: Vec<TreeRecord>,
+    /// What its model has to be told with its next call of a tool.
+    #[serde(default)]
+    pub notices: Vec<String>,
     /// When the last long pause was over.
     #[serde(default)]
     pub resumed: Option<Timestamp>,
@@ -75,10 +85,35 @@ pub struct SessionRecord {
 }
 
 /// A call of a tool, by an agent or a sub-agent.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Call {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Call {
     child: Option<String>,
     id: Option<String>,
+    /// Whether it may write files.
+    writes: bool,
+    /// Of a shell command: the line, and what there was before.
+    #[serde(default)]
+    pub command: Option<Command>,
+}
+
+/// A shell command that runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Command {
+    /// Its line.
+    pub line: String,
+    /// When it began.
+    pub start: Start,
+    /// The files of sessions, as they were.
+    pub watched: Vec<Watched>,
+}
+
+/// What a session has written in a work tree and not committed yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TreeRecord {
+    #[serde(with = "path_json")]
+    root: PathBuf,
+    /// Each file, as the session left it.
+    wrote: Vec<Watched>,
 }
 
 /// What is known of a sub-agent.
@@ -111,7 +146,10 @@ impl SessionRecord {
             is_settled: false,
             transcript: None,
             aliases: BTreeSet::new(),
-            calls: BTreeSet::new(),
+            calls: Vec::new(),
+            tree: None,
+            trees: Vec::new(),
+            notices: Vec::new(),
             resumed: None,
             children: BTreeMap::new(),
         }
@@ -128,8 +166,15 @@ impl SessionRecord {
         self.process = Some(process);
     }
 
-    /// Notes that an event was heard, in this process of the agent.
-    pub fn hear(&mut self, event: &Event, process: Option<Process>, now: Timestamp) {
+    /// Notes that an event was heard, in this process of the agent. `command` is the shell command that is about to run.
+    /// Returns the call that has ended.
+    pub fn hear(
+        &mut self,
+        event: &Event,
+        process: Option<Process>,
+        now: Timestamp,
+        command: Option<Command>,
+    ) -> Option<Call> {
         self.saw(process);
         let pause = now.duration_since(self.heard);
         if !self.calls.is_empty() && pause > LONG_PAUSE {
@@ -140,26 +185,89 @@ impl SessionRecord {
             self.transcript.clone_from(&event.transcript);
         }
         let child = event.child.as_ref().map(|child| child.id.clone());
-        let call = Call {
-            child: child.clone(),
-            id: event.call.clone(),
-        };
+        let mut calls = self.calls.iter();
+        let at = calls.position(|call| call.child == child && call.id == event.call);
         match &event.what {
             what if what.is_pause() => {
-                self.calls.insert(call);
+                let call = Call {
+                    child,
+                    id: event.call.clone(),
+                    writes: *what != What::Pause,
+                    command,
+                };
+                match at.and_then(|at| self.calls.get_mut(at)) {
+                    // Only leave was asked for, or a second hook tells of it: what was before it is known better.
+                    Some(known) if known.writes => {}
+                    Some(known) => *known = call,
+                    None => self.calls.push(call),
+                }
+                None
             }
             What::AfterEdit(_) | What::AfterCommand | What::Work => {
-                self.calls.remove(&call);
+                let ended = at.map(|at| self.calls.remove(at));
+                // A person who was asked has answered.
+                let is_asked =
+                    |call: &Call| call.child == child && call.id.is_none() && !call.writes;
+                self.calls.retain(|call| !is_asked(call));
+                ended
             }
             What::ChildEnd => {
                 self.calls.retain(|call| call.child != child);
                 // What it has edited is its parent's.
                 child.and_then(|child| self.children.remove(&child));
+                None
             }
             _ => {
                 self.calls.retain(|call| call.child.is_some());
+                None
             }
         }
+    }
+
+    /// Forgets the call of a tool that is refused: no other event tells that it has ended.
+    pub fn refuses(&mut self, event: &Event) {
+        let child = event.child.as_ref().map(|child| &child.id);
+        self.calls
+            .retain(|call| call.child.as_ref() != child || call.id != event.call);
+    }
+
+    /// What it has written in the work tree with this top.
+    pub fn wrote(&self, root: &Path) -> &[Watched] {
+        let tree = self.trees.iter().find(|tree| tree.root == root);
+        tree.map_or(&[], |tree| &tree.wrote)
+    }
+
+    /// All that it has written, with the tops of the work trees.
+    pub fn wrote_anywhere(&self) -> impl Iterator<Item = (&Path, &Watched)> {
+        let trees = self.trees.iter();
+        trees.flat_map(|tree| tree.wrote.iter().map(|file| (tree.root.as_path(), file)))
+    }
+
+    /// Notes that it has written files of a work tree, as they are now.
+    pub fn writes(&mut self, root: &Path, files: impl IntoIterator<Item = Watched>) {
+        for file in files {
+            self.has_not_written(root, &file.path);
+            match self.trees.iter_mut().find(|tree| tree.root == root) {
+                Some(tree) => tree.wrote.push(file),
+                None => self.trees.push(TreeRecord {
+                    root: root.to_owned(),
+                    wrote: vec![file],
+                }),
+            }
+        }
+    }
+
+    /// Forgets a file that it has written: it is committed, or as it was.
+    pub fn has_not_written(&mut self, root: &Path, path: &Path) {
+        for tree in self.trees.iter_mut().filter(|tree| tree.root == root) {
+            tree.wrote.retain(|file| file.path != path);
+        }
+        self.trees.retain(|tree| !tree.wrote.is_empty());
+    }
+
+    /// Whether its own tools explain that a file of it is like this now.
+    pub fn explains(&self, root: &Path, now: &Watched) -> bool {
+        self.calls.iter().any(|call| call.writes) || self.wrote(root).contains(now)
     }
 
     /// Whether nothing may be heard for as long as a tool takes, or a person.
@@ -233,7 +341,7 @@ impl SessionRecord {
     }
 
     /// Whether the session has surely ended.
-    fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.lives_in().is_some_and(|process| {
             let is_rebooted =
                 process.host == identity::host() && !process.boot.same(identity::boot());
@@ -321,6 +429,12 @@ impl Records {
         Ok(answer)
     }
 
+    /// The record of a session.
+    pub fn find(&self, holder: &HolderId) -> io::Result<Option<SessionRecord>> {
+        let found = read(&self.path(holder))?;
+        Ok(found.filter(|record| record.holder == *holder))
+    }
+
     /// Forgets a session that has ended.
     pub fn forget(&self, holder: &HolderId) -> io::Result<()> {
         atomic::unlink(&self.path(holder))
@@ -338,6 +452,13 @@ impl Records {
                 all.extend(read(&path).ok().flatten());
             }
         }
+        Ok(all)
+    }
+
+    /// Those of other sessions that may be alive.
+    pub fn others(&self, holder: &HolderId) -> io::Result<Vec<SessionRecord>> {
+        let mut all = self.all()?;
+        all.retain(|record| record.holder != *holder && !record.has_ended());
         Ok(all)
     }
 

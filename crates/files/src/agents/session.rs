@@ -26,11 +26,13 @@ use tenure::{Acquired, Busy, Config, Project, StoreUrl, Tenure};
 use tenure_core::Process;
 use tenure_host::files::look;
 
+use super::command::{Danger, Mixed};
 use super::event::{Event, What};
 use super::files::Files;
-use super::record::{Records, Sibling};
+use super::record::{Command, Records, Sibling};
 use super::tool::Tool;
 use crate::Error;
+use crate::changes::Watched;
 use crate::guard::hooks;
 use crate::ruling::Ruling;
 
@@ -56,13 +58,17 @@ pub const TURN: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// How the reservations of a session last from this event on.
 #[derive(Debug, Clone)]
-struct Turn {
+pub(super) struct Turn {
     tie: Tie,
     /// The other names of the session.
     aliases: BTreeSet<HolderId>,
     ttl: Duration,
     /// When the last long pause was over.
     resumed: Option<Timestamp>,
+    /// The shell command that has ended.
+    command: Option<Command>,
+    /// What its model has to be told.
+    notices: Vec<String>,
 }
 
 impl Turn {
@@ -98,6 +104,15 @@ pub enum Outcome {
 pub enum Note {
     /// It has edited a file that it must not edit.
     TooLate(Refusal),
+    /// What another session left word of, or a warning, in words.
+    Told(String),
+    /// A command has changed files of other sessions.
+    Mixed {
+        /// The session.
+        place: Place,
+        /// The files.
+        files: Vec<Mixed>,
+    },
     /// Other holders ask for what the session has.
     Asked {
         /// The session.
@@ -116,6 +131,8 @@ pub enum Refusal {
     Reserved(Box<Reserved>),
     /// Another sub-agent of the same session edits it.
     Sibling(Sibling),
+    /// The command would destroy what others have not committed: the words for the model.
+    Destroys(String),
 }
 
 /// Why a file must not be edited: another holder has it.
@@ -153,7 +170,7 @@ impl<'a> Hook<'a> {
         };
         for session in sessions {
             match session.answer(event) {
-                Ok(Said::Note(note)) => notes.extend(note),
+                Ok(Said::Notes(more)) => notes.extend(more),
                 Ok(Said::Reserved(tenure, leases)) => reserved.push((tenure, leases)),
                 Ok(Said::Refused(refusal)) => {
                     undo(&reserved)?;
@@ -231,7 +248,7 @@ impl<'a> Hook<'a> {
 /// What a session has to say about an event in one project.
 enum Said {
     /// It may happen; perhaps with something for the model.
-    Note(Option<Note>),
+    Notes(Vec<Note>),
     /// The files are reserved, with these new leases.
     Reserved(Tenure, Vec<Lease>),
     /// The edit must not happen.
@@ -241,14 +258,14 @@ enum Said {
 /// A session of an agent in a project.
 pub struct AgentSession<'a> {
     hook: &'a Hook<'a>,
-    holder: HolderId,
+    pub(super) holder: HolderId,
     /// The files of the event.
     edited: Vec<PathBuf>,
-    files: Files,
+    pub(super) files: Files,
     /// Whether the agent works in a folder that belongs to another project.
     is_elsewhere: bool,
-    config: Config,
-    project: Project,
+    pub(super) config: Config,
+    pub(super) project: Project,
 }
 
 impl AgentSession<'_> {
@@ -267,18 +284,31 @@ impl AgentSession<'_> {
         let files: Vec<String> = files?.into_iter().flatten().collect();
         // Others need not know of a file outside the repository.
         if files.is_empty() && matches!(event.what, What::BeforeEdit(_)) {
-            return Ok(Said::Note(None));
+            return Ok(Said::Notes(Vec::new()));
         }
         let tenure = self.open()?;
-        let turn = match self.hear(event, &files) {
+        let mut notes = Vec::new();
+        let mut command = None;
+        if let What::BeforeCommand(line) = &event.what {
+            let others = Records::of(&self.project).others(&self.holder);
+            let others = others.unwrap_or_default();
+            match self.danger(event, line, &others) {
+                Danger::None => {}
+                Danger::Warned(words) => notes.push(Note::Told(words)),
+                Danger::Refused(words) => return Ok(Said::Refused(Refusal::Destroys(words))),
+            }
+            command = self.command(line, &others);
+        }
+        let turn = match self.hear(event, &files, command) {
             Ok(turn) => turn,
             Err(sibling) => return Ok(Said::Refused(Refusal::Sibling(sibling))),
         };
+        notes.extend(turn.notices.iter().cloned().map(Note::Told));
         let own = tenure.reservations_by(&self.holder)?;
-        let note = match &event.what {
+        match &event.what {
             What::BeforeEdit(_) => match self.reserve(&tenure, &own, &files, &turn)? {
                 Err(refusal) => {
-                    self.are_free(files.iter().map(String::as_str));
+                    self.is_refused(event, &files);
                     return Ok(Said::Refused(refusal));
                 }
                 Ok(new) => {
@@ -290,83 +320,131 @@ impl AgentSession<'_> {
                 let reserved = self.reserve(&tenure, &own, &files, &turn)?;
                 self.keep(&tenure, &own, &files, &turn)?;
                 match reserved {
-                    Err(refusal) => Some(Note::TooLate(refusal)),
-                    Ok(_) => self.asked(&tenure, &own)?,
+                    Err(refusal) => notes.push(Note::TooLate(refusal)),
+                    Ok(_) => notes.extend(self.asked(&tenure, &own)?),
                 }
             }
             What::Work | What::AfterCommand => {
                 self.keep(&tenure, &own, &[], &turn)?;
-                self.asked(&tenure, &own)?
+                if let Some(command) = &turn.command {
+                    let files = self.after_command(&tenure, &own, &turn, command)?;
+                    let place = self.place();
+                    notes.extend((!files.is_empty()).then_some(Note::Mixed { place, files }));
+                }
+                notes.extend(self.asked(&tenure, &own)?);
             }
             What::BeforeCommand(_) | What::Pause | What::TurnBegin | What::ChildEnd => {
                 self.keep(&tenure, &own, &[], &turn)?;
-                None
             }
             What::TurnEnd => {
-                match self.release() {
+                if self.release() == Release::default() {
                     // Only the end of the session ends it.
-                    Release {
-                        commit: false,
-                        quiet: None,
-                        ..
-                    } => self.keep(&tenure, &own, &[], &turn)?,
-                    _ => {
-                        let of_turn = own.of(&self.holder).filter(|lease| turn.has(lease));
-                        let over = self.by_hook(&own).chain(of_turn).collect();
-                        self.give_back(&tenure, over)?;
-                        self.give_back_of_aliases(&tenure, &turn, |lease| turn.has(lease))?;
-                    }
+                    self.keep(&tenure, &own, &[], &turn)?;
+                } else {
+                    let of_turn = own.of(&self.holder).filter(|lease| turn.has(lease));
+                    let over = self.by_hook(&own).chain(of_turn).collect();
+                    self.give_back(&tenure, over)?;
+                    self.give_back_of_aliases(&tenure, &turn, |lease| turn.has(lease))?;
                 }
-                None
+                self.forget_committed();
             }
             What::SessionEnd => {
                 let own = own.of(&self.holder);
                 give_back(&tenure, own.filter(|lease| !lease.holder.binding.is_kept()))?;
                 self.give_back_of_aliases(&tenure, &turn, |lease| turn.is_tied(lease))?;
-                None
             }
-        };
-        Ok(Said::Note(note))
+        }
+        Ok(Said::Notes(notes))
     }
 
     /// Notes the event in the record of the session. A folder that can't be written costs the session its name in git and
     /// the tie to its process, not its edits.
-    fn hear(&self, event: &Event, files: &[String]) -> Result<Turn, Sibling> {
+    fn hear(
+        &self,
+        event: &Event,
+        files: &[String],
+        command: Option<Command>,
+    ) -> Result<Turn, Sibling> {
         let (sessions, records) = (Sessions::of(&self.project), Records::of(&self.project));
         let short = Turn {
             tie: Tie::Nothing,
             aliases: BTreeSet::new(),
             ttl: self.hook.ttl,
             resumed: None,
+            command: None,
+            notices: Vec::new(),
         };
         let process = sessions.record(&self.holder).ok().flatten();
         let is_whole = self.release() == Release::default();
         let unheard = short.clone();
         let heard = records.change(&self.holder, |record| {
-            record.hear(event, process, Timestamp::now());
-            if let (What::BeforeEdit(_), Some(child)) = (&event.what, &event.child) {
-                record.edits(child, files)?;
+            let ended = record.hear(event, process, Timestamp::now(), command);
+            let root = self.files.root();
+            record.tree = root.to_str().is_some().then(|| root.to_owned());
+            if let What::BeforeEdit(_) | What::AfterEdit(_) = &event.what {
+                if let (What::BeforeEdit(_), Some(child)) = (&event.what, &event.child)
+                    && let Err(sibling) = record.edits(child, files)
+                {
+                    record.refuses(event);
+                    return Err(sibling);
+                }
+                let written = files.iter().map(|file| Watched::now(root, Path::new(file)));
+                record.writes(root, written.filter_map(Result::ok));
             }
-            let Some(process) = record.lives_in() else {
-                return Ok(short);
-            };
-            let is_idle = event.what == What::TurnEnd && is_whole;
-            Ok(Turn {
-                tie: Tie::Process(process.pid),
-                ttl: if record.is_paused() || is_idle {
-                    TURN
-                } else {
-                    self.hook.ttl
+            let mut turn = Turn {
+                command: ended.and_then(|call| call.command),
+                // An agent passes on what a hook says after a tool.
+                notices: match event.what {
+                    What::AfterEdit(_) | What::AfterCommand | What::Work => {
+                        std::mem::take(&mut record.notices)
+                    }
+                    _ => Vec::new(),
                 },
-                aliases: record.aliases.clone(),
-                resumed: record.resumed,
-            })
+                ..short
+            };
+            if let Some(process) = record.lives_in() {
+                let is_idle = event.what == What::TurnEnd && is_whole;
+                turn.tie = Tie::Process(process.pid);
+                turn.aliases.clone_from(&record.aliases);
+                turn.resumed = record.resumed;
+                if record.is_paused() || is_idle {
+                    turn.ttl = TURN;
+                }
+            }
+            Ok(turn)
         });
         if event.what == What::SessionEnd {
             let _ = sessions.forget(&self.holder);
             let _ = records.forget(&self.holder);
         }
         heard.unwrap_or(Ok(unheard))
+    }
+
+    /// Forgets an edit that is refused.
+    fn is_refused(&self, event: &Event, files: &[String]) {
+        // It only costs siblings a refusal, and the session the end of a pause.
+        let _ = Records::of(&self.project).change(&self.holder, |record| {
+            record.refuses(event);
+            record.are_free(files.iter().map(String::as_str));
+        });
+    }
+
+    /// Forgets what the session has written of the files that are committed.
+    fn forget_committed(&self) {
+        let (root, records) = (self.files.root(), Records::of(&self.project));
+        let Ok(Some(known)) = records.find(&self.holder) else {
+            return;
+        };
+        let wrote = known.wrote(root).iter();
+        let wrote: Vec<&str> = wrote.filter_map(|file| file.path.to_str()).collect();
+        let committed = self.files.committed(&wrote);
+        if !committed.is_empty() {
+            let _ = records.change(&self.holder, |record| {
+                for file in &committed {
+                    record.has_not_written(root, Path::new(file));
+                }
+            });
+        }
     }
 
     /// Forgets which sub-agent had these files.
@@ -431,7 +509,7 @@ impl AgentSession<'_> {
     }
 
     /// Reserves the files that the session does not have yet: all of them, or none and why.
-    fn reserve(
+    pub(super) fn reserve(
         &self,
         tenure: &Tenure,
         own: &Reservations,

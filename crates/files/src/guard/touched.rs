@@ -368,7 +368,7 @@ pub fn tips(git: &Git) -> Result<Vec<String>, GitError> {
 }
 
 /// Whether `HEAD` names no commit yet.
-fn has_no_commit(git: &Git) -> Result<bool, GitError> {
+pub(crate) fn has_no_commit(git: &Git) -> Result<bool, GitError> {
     let head = git.ask(&["rev-parse", "--verify", "--quiet", "HEAD"])?;
     Ok(head.is_none())
 }
