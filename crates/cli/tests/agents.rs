@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tenure_testkit::scale::scaled;
 
-fn git(project: &Project, folder: &Path, words: &str) -> String {
+pub(crate) fn git(project: &Project, folder: &Path, words: &str) -> String {
     let mut git: Command = project.program("git");
     git.current_dir(folder)
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -27,7 +27,7 @@ fn git(project: &Project, folder: &Path, words: &str) -> String {
 }
 
 /// A project in a git repository with one commit.
-fn repository() -> Project {
+pub(crate) fn repository() -> Project {
     let project = Project::uninitialised();
     git(&project, &project.root(), "init -q -b main");
     git(&project, &project.root(), "commit -q --allow-empty -m c");
@@ -290,7 +290,7 @@ fn tell(project: &Project, session: &str, name: &str) {
 }
 
 /// Who has reserved what.
-fn reserved(project: &Project) -> Vec<(String, String)> {
+pub(crate) fn reserved(project: &Project) -> Vec<(String, String)> {
     let said = project.tenure("locks list --json").exits(0).json();
     let locks = said["data"]["locks"].as_array().unwrap().clone();
     let leases = locks.iter().filter(|lock| lock["key"] == "paths");
@@ -832,14 +832,14 @@ fn lasts(project: &Project, path: &str) -> Option<i64> {
 }
 
 /// A session of Claude Code in a process of its own, which calls the hook with each line that it reads.
-struct AgentProcess {
+pub(crate) struct AgentProcess {
     process: Child,
     answers: std::io::BufReader<std::process::ChildStdout>,
 }
 
 impl AgentProcess {
-    fn start(project: &Project) -> Self {
-        let script = project.root().with_file_name("agent.sh");
+    pub(crate) fn start(project: &Project, name: &str) -> Self {
+        let script = project.root().with_file_name(format!("{name}.sh"));
         let lines = "while read -r line; do printf '%s' \"$line\" | \"$TENURE\" hook; echo \"exit code $?\"; done";
         fs::write(&script, lines).unwrap();
         let mut command = project.program("bash");
@@ -854,7 +854,7 @@ impl AgentProcess {
     }
 
     /// Calls the hook, and returns what it said and its exit code.
-    fn call(&mut self, event: &Value) -> String {
+    pub(crate) fn call(&mut self, event: &Value) -> String {
         use std::io::BufRead;
         let stdin = self.process.stdin.as_mut().unwrap();
         writeln!(stdin, "{event}").unwrap();
@@ -865,7 +865,7 @@ impl AgentProcess {
         said
     }
 
-    fn allows(&mut self, event: &Value) {
+    pub(crate) fn allows(&mut self, event: &Value) {
         assert_eq!(self.call(event), "exit code 0\n", "{event}");
     }
 }
@@ -878,7 +878,7 @@ impl Drop for AgentProcess {
 }
 
 /// An event as Claude Code sends it.
-fn claude(session: &str, name: &str, more: Value) -> Value {
+pub(crate) fn claude(session: &str, name: &str, more: Value) -> Value {
     let mut event = json!({ "session_id": session, "hook_event_name": name });
     for (field, value) in more.as_object().unwrap() {
         event[field] = value.clone();
@@ -886,7 +886,7 @@ fn claude(session: &str, name: &str, more: Value) -> Value {
     event
 }
 
-fn edit_of(session: &str, file: &str) -> Value {
+pub(crate) fn edit_of(session: &str, file: &str) -> Value {
     let more =
         json!({ "tool_name": "Edit", "tool_use_id": "1", "tool_input": { "file_path": file } });
     claude(session, "PreToolUse", more)
@@ -937,7 +937,7 @@ fn a_hook_that_names_no_agent_tells_it_from_its_input() {
 fn what_a_session_has_reserved_ends_with_the_process_of_its_agent() {
     let project = repository();
     let root = project.root();
-    let mut agent = AgentProcess::start(&project);
+    let mut agent = AgentProcess::start(&project, "agent");
     // What is heard twice from one process is no script around a hook.
     agent.allows(&claude("one", "SessionStart", json!({})));
     agent.allows(&edit_of("one", "a.rs"));
@@ -951,7 +951,7 @@ fn what_a_session_has_reserved_ends_with_the_process_of_its_agent() {
 #[test]
 fn a_turn_does_not_expire_while_a_tool_runs_or_a_person_is_asked() {
     let project = repository();
-    let mut agent = AgentProcess::start(&project);
+    let mut agent = AgentProcess::start(&project, "agent");
     let hours = |project: &Project| lasts(project, "a.rs").unwrap() / 3600;
     agent.allows(&claude("one", "SessionStart", json!({})));
     agent.allows(&edit_of("one", "a.rs"));
@@ -1006,7 +1006,7 @@ fn a_turn_that_a_person_interrupts_is_over_although_no_hook_is_run() {
         event
     };
     fs::write(&transcript, "{\"type\":\"user\"}\n").unwrap();
-    let mut agent = AgentProcess::start(&project);
+    let mut agent = AgentProcess::start(&project, "agent");
     agent.allows(&with(claude("one", "SessionStart", json!({}))));
     agent.allows(&with(edit_of("one", "a.rs")));
     agent.allows(&with(edit_of("one", "b.rs")));

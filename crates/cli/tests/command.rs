@@ -11,6 +11,7 @@
 )]
 
 mod agents;
+mod agents_shell;
 mod allow;
 mod bad_input;
 mod board;
