@@ -155,3 +155,30 @@ impl Window {
         self.since <= at && at <= self.until
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_in_the_folder_of_git_tells_the_time_if_need_be() {
+        let git = tempfile::tempdir().unwrap();
+        let tree = |git: PathBuf| Tree {
+            root: "/nowhere".into(),
+            git,
+        };
+        let there = tree(git.path().to_owned());
+        let first = there.now();
+        assert!(git.path().join(CLOCK).exists());
+        while there.now() == first {}
+        let written = git.path().join("after");
+        fs::write(&written, "").unwrap();
+        let stamp = Stamp::of(&written).unwrap().unwrap();
+        assert!(first < stamp.changed && stamp.changed <= there.now());
+        // Where nothing can be written, this machine's clock has to do, which is late by at most one tick.
+        let nowhere = tree("/nowhere".into()).now();
+        assert!(nowhere.0 + 20_000_000 > first.0);
+    }
+}

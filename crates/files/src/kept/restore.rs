@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use rustix::fs::{OFlags, symlinkat};
 use tenure_core::HolderId;
 use tenure_host::files::atomic::{PutResult, exchange, put, unlink};
-use tenure_host::files::beneath::{Place, must_not_be_link};
+use tenure_host::files::beneath::Place;
 use tenure_host::files::permissions::{create_folder, create_new};
 use tenure_host::random::random_uuid;
 
@@ -191,9 +191,6 @@ impl Kept {
         now: Timestamp,
     ) -> Result<Option<Version>, KeptError> {
         let place = root.join(path);
-        if let Some(folder) = place.parent() {
-            must_not_be_link(folder)?;
-        }
         let Some(stamp) = Stamp::of(&place)? else {
             return Ok(None);
         };
