@@ -826,9 +826,7 @@ fn lasts(project: &Project, path: &str) -> Option<i64> {
     let listed = project.tenure("reservations --json").exits(0).json();
     let all = listed["data"]["reservations"].as_array().unwrap();
     let of_path = |it: &&Value| it["paths"] == json!([path]);
-    let until = all.iter().find(of_path)?["expiresAt"].as_str().unwrap();
-    let until: jiff::Timestamp = until.parse().unwrap();
-    Some(until.duration_since(jiff::Timestamp::now()).as_secs())
+    all.iter().find(of_path)?["remainingSeconds"].as_i64()
 }
 
 /// A session of Claude Code in a process of its own, which calls the hook with each line that it reads.
@@ -880,9 +878,10 @@ impl Drop for AgentProcess {
 /// An event as Claude Code sends it.
 pub(crate) fn claude(session: &str, name: &str, more: Value) -> Value {
     let mut event = json!({ "session_id": session, "hook_event_name": name });
-    for (field, value) in more.as_object().unwrap() {
-        event[field] = value.clone();
-    }
+    let Value::Object(more) = more else {
+        panic!("{more} has no fields");
+    };
+    event.as_object_mut().unwrap().extend(more);
     event
 }
 
@@ -1017,7 +1016,7 @@ fn a_turn_that_a_person_interrupts_is_over_although_no_hook_is_run() {
         let mut file = fs::File::options().append(true).open(&transcript).unwrap();
         writeln!(file, "{line}\n{{\"type\":\"last-prompt\"}}").unwrap();
     };
-    let now = jiff::Timestamp::now;
+    let now = || tenure::store::Clock::now(&tenure_host::HostClock::new()).wall;
     // Of an earlier turn, and something that a user may write.
     let earlier = now()
         .saturating_sub(jiff::SignedDuration::from_secs(3600))

@@ -6,14 +6,14 @@
 
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tenure::Tenure;
 use tenure::config::Reaction;
 use tenure::files::Reservations;
 use tenure::store::HolderId;
 
 use super::event::Event;
-use super::record::{Command, Records, SessionRecord};
+use super::record::{Command, Records, SessionRecord, now};
 use super::session::{AgentSession, Refusal, Turn};
 use crate::Error;
 use crate::changes::{self, Start, Watched};
@@ -54,7 +54,7 @@ impl AgentSession<'_> {
             })
             .collect();
         // A full disk, for example, stops no command.
-        let _ = Kept::beside(&self.project.state()).keep(root, &theirs, Timestamp::now());
+        let _ = Kept::beside(self.project.state()).keep(root, &theirs, now());
         let watched = theirs.iter().map(|(path, _)| Watched::now(root, path));
         Some(Command {
             line: line.to_owned(),
@@ -120,20 +120,20 @@ impl AgentSession<'_> {
         let others = records.others(&self.holder)?;
         let (mut mixed, mut wrote, mut clean) = (Vec::new(), Vec::new(), Vec::new());
         for change in changed.files {
-            let now = Watched {
+            let file = Watched {
                 path: change.path,
                 stamp: change.stamp,
             };
             let has =
-                |other: &&SessionRecord| other.wrote(root).iter().any(|it| it.path == now.path);
-            let name = self.files.path(&root.join(&now.path))?;
+                |other: &&SessionRecord| other.wrote(root).iter().any(|it| it.path == file.path);
+            let name = self.files.path(&root.join(&file.path))?;
             let Some(name) = name else { continue };
             if let Some(owner) = others.iter().find(has) {
-                if !owner.explains(root, &now) {
+                if !owner.explains(root, &file) {
                     mixed.push(Mixed {
                         file: name,
                         owner: owner.holder.clone(),
-                        is_gone: now.stamp.is_none(),
+                        is_gone: file.stamp.is_none(),
                     });
                 }
                 continue;
@@ -142,11 +142,11 @@ impl AgentSession<'_> {
                 change.what,
                 changes::What::Committed | changes::What::Undone
             ) {
-                clean.push(now.path);
+                clean.push(file.path);
                 continue;
             }
-            match self.reserve(tenure, own, &[name.clone()], turn)? {
-                Ok(_) => wrote.push(now),
+            match self.reserve(tenure, own, std::slice::from_ref(&name), turn)? {
+                Ok(_) => wrote.push(file),
                 Err(Refusal::Reserved(refused)) => {
                     let owner = refused
                         .busy
@@ -154,7 +154,7 @@ impl AgentSession<'_> {
                         .first()
                         .map(|(lease, _)| &lease.holder.id);
                     let explains = |other: &SessionRecord| {
-                        Some(&other.holder) == owner && other.explains(root, &now)
+                        Some(&other.holder) == owner && other.explains(root, &file)
                     };
                     if let Some(owner) = owner
                         && !others.iter().any(explains)
@@ -162,7 +162,7 @@ impl AgentSession<'_> {
                         mixed.push(Mixed {
                             file: name,
                             owner: owner.clone(),
-                            is_gone: now.stamp.is_none(),
+                            is_gone: file.stamp.is_none(),
                         });
                     }
                 }
@@ -170,9 +170,9 @@ impl AgentSession<'_> {
             }
         }
         records.change(&self.holder, |record| {
-            clean
-                .iter()
-                .for_each(|path| record.has_not_written(root, path));
+            for path in &clean {
+                record.has_not_written(root, path);
+            }
             record.writes(root, wrote);
         })?;
         self.tell_owners(&records, &others, &mixed, &command.line)?;
@@ -187,7 +187,8 @@ impl AgentSession<'_> {
         mixed: &[Mixed],
         line: &str,
     ) -> Result<(), Error> {
-        let at = jiff::Zoned::now().strftime("%H:%M");
+        let at = now().to_zoned(TimeZone::system());
+        let at = at.strftime("%H:%M");
         let line: String = line
             .lines()
             .next()

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure::Project;
 use tenure::store::HolderId;
-use tenure_core::Process;
+use tenure_core::{Clock as _, Process};
+use tenure_host::HostClock;
 use tenure_host::files::atomic::{self, Durability};
 use tenure_host::files::beneath;
 use tenure_host::files::look::if_there;
@@ -43,6 +44,11 @@ const SETTLED: u64 = 50;
 
 /// A pause that counts: a shorter one is the work of a tool.
 const LONG_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+
+/// What people's clocks show.
+pub(super) fn now() -> Timestamp {
+    HostClock::new().now().wall
+}
 
 /// What is known of a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -29,7 +29,7 @@ use tenure_host::files::look;
 use super::command::{Danger, Mixed};
 use super::event::{Event, What};
 use super::files::Files;
-use super::record::{Command, Records, Sibling};
+use super::record::{Command, Records, Sibling, now};
 use super::tool::Tool;
 use crate::Error;
 use crate::changes::Watched;
@@ -80,6 +80,19 @@ impl Turn {
     /// Whether the session reserved this with a command, for the time of its turn.
     fn has(&self, lease: &Lease) -> bool {
         lease.ttl == TURN && self.is_tied(lease) && !is_by_hook(lease)
+    }
+
+    /// Gives back some of what the session has reserved under other names.
+    fn give_back_of_aliases(
+        &self,
+        tenure: &Tenure,
+        is_over: impl Fn(&Lease) -> bool,
+    ) -> Result<(), Error> {
+        for alias in &self.aliases {
+            let own = tenure.reservations_by(alias)?;
+            give_back(tenure, own.of(alias).filter(|lease| is_over(lease)))?;
+        }
+        Ok(())
     }
 
     /// Whether a command of the session has reserved what is in the way, under another name.
@@ -344,14 +357,14 @@ impl AgentSession<'_> {
                     let of_turn = own.of(&self.holder).filter(|lease| turn.has(lease));
                     let over = self.by_hook(&own).chain(of_turn).collect();
                     self.give_back(&tenure, over)?;
-                    self.give_back_of_aliases(&tenure, &turn, |lease| turn.has(lease))?;
+                    turn.give_back_of_aliases(&tenure, |lease| turn.has(lease))?;
                 }
                 self.forget_committed();
             }
             What::SessionEnd => {
                 let own = own.of(&self.holder);
                 give_back(&tenure, own.filter(|lease| !lease.holder.binding.is_kept()))?;
-                self.give_back_of_aliases(&tenure, &turn, |lease| turn.is_tied(lease))?;
+                turn.give_back_of_aliases(&tenure, |lease| turn.is_tied(lease))?;
             }
         }
         Ok(Said::Notes(notes))
@@ -378,7 +391,7 @@ impl AgentSession<'_> {
         let is_whole = self.release() == Release::default();
         let unheard = short.clone();
         let heard = records.change(&self.holder, |record| {
-            let ended = record.hear(event, process, Timestamp::now(), command);
+            let ended = record.hear(event, process, now(), command);
             let root = self.files.root();
             record.tree = root.to_str().is_some().then(|| root.to_owned());
             if let What::BeforeEdit(_) | What::AfterEdit(_) = &event.what {
@@ -461,20 +474,6 @@ impl AgentSession<'_> {
             self.are_free(leases.iter().filter_map(|lease| file_of(lease)));
         }
         give_back(tenure, leases)
-    }
-
-    /// Gives back some of what the session has reserved under other names.
-    fn give_back_of_aliases(
-        &self,
-        tenure: &Tenure,
-        turn: &Turn,
-        is_over: impl Fn(&Lease) -> bool,
-    ) -> Result<(), Error> {
-        for alias in &turn.aliases {
-            let own = tenure.reservations_by(alias)?;
-            give_back(tenure, own.of(alias).filter(|lease| is_over(lease)))?;
-        }
-        Ok(())
     }
 
     /// What other holders ask the session for.

@@ -9,7 +9,6 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{ErrorKind, HistoryQuery, Key, Records, Released, Renewed, Store};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
-use tenure_testkit::limit::LIMIT;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, history, process};
 
