@@ -245,3 +245,48 @@ fn what_a_sessions_own_tools_explain_is_blamed_on_nobody() {
             .contains("formatted")
     );
 }
+
+#[test]
+fn what_a_command_changed_is_seen_although_its_hook_could_not_finish() {
+    let project = with_files();
+    let mut one = newcomer(&project, "one");
+    one.allows(&bash(&project, "one", "PreToolUse", "make"));
+    project.write("b.rs", "made\n");
+    // Another program has the database for longer than a hook waits.
+    let database = rusqlite::Connection::open(project.database()).unwrap();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let said = one.call(&bash(&project, "one", "PostToolUse", "make"));
+    assert!(said.contains("exit code 1"), "{said}");
+    database.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(reserved(&project), []);
+    let read = claude(
+        "one",
+        "PostToolUse",
+        json!({ "tool_name": "Read", "tool_use_id": "r" }),
+    );
+    one.allows(&read);
+    let of_one = ("claude-code-one".to_owned(), "paths:b.rs".to_owned());
+    assert_eq!(reserved(&project), [of_one]);
+}
+
+#[test]
+fn a_record_of_a_session_is_replaced_whole() {
+    let project = with_files();
+    let mut one = newcomer(&project, "one");
+    let folder = project.path(".git/tenure/agents");
+    let files = || {
+        let files = fs::read_dir(&folder).unwrap();
+        files.map(|file| file.unwrap().path())
+    };
+    let record = files()
+        .find(|path| path.extension().is_some_and(|end| end == "json"))
+        .unwrap();
+    let before = fs::read_to_string(&record).unwrap();
+    let mut open = fs::File::open(&record).unwrap();
+    one.allows(&bash(&project, "one", "PreToolUse", "make"));
+    assert_ne!(fs::read_to_string(&record).unwrap(), before);
+    // Who had opened it sees the record as it was.
+    let mut seen = String::new();
+    std::io::Read::read_to_string(&mut open, &mut seen).unwrap();
+    assert_eq!(seen, before);
+}

@@ -92,14 +92,17 @@ pub struct SessionRecord {
 
 /// A call of a tool, by an agent or a sub-agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Call {
+struct Call {
     child: Option<String>,
     id: Option<String>,
     /// Whether it may write files.
     writes: bool,
     /// Of a shell command: the line, and what there was before.
     #[serde(default)]
-    pub command: Option<Command>,
+    command: Option<Command>,
+    /// Whether the command has ended, and what it has changed is not yet judged.
+    #[serde(default)]
+    is_over: bool,
 }
 
 /// A shell command that runs.
@@ -173,17 +176,18 @@ impl SessionRecord {
     }
 
     /// Notes that an event was heard, in this process of the agent. `command` is the shell command that is about to run.
-    /// Returns the call that has ended.
+    /// Returns the commands that have ended: the caller judges what they have changed, and says so
+    /// ([`are_judged`](Self::are_judged)). If it is killed before, the next event returns them again.
     pub fn hear(
         &mut self,
         event: &Event,
         process: Option<Process>,
         now: Timestamp,
         command: Option<Command>,
-    ) -> Option<Call> {
+    ) -> Vec<Command> {
         self.saw(process);
         let pause = now.duration_since(self.heard);
-        if !self.calls.is_empty() && pause > LONG_PAUSE {
+        if self.is_paused() && pause > LONG_PAUSE {
             self.resumed = Some(now);
         }
         self.heard = now;
@@ -191,43 +195,54 @@ impl SessionRecord {
             self.transcript.clone_from(&event.transcript);
         }
         let child = event.child.as_ref().map(|child| child.id.clone());
-        let mut calls = self.calls.iter();
-        let at = calls.position(|call| call.child == child && call.id == event.call);
+        let is_it = |call: &Call| call.child == child && call.id == event.call;
         match &event.what {
             what if what.is_pause() => {
                 let call = Call {
-                    child,
+                    child: child.clone(),
                     id: event.call.clone(),
                     writes: *what != What::Pause,
                     command,
+                    is_over: false,
                 };
-                match at.and_then(|at| self.calls.get_mut(at)) {
-                    // Only leave was asked for, or a second hook tells of it: what was before it is known better.
-                    Some(known) if known.writes => {}
+                match self.calls.iter_mut().find(|call| is_it(call)) {
+                    // Only leave is asked for, or a second hook tells of it: what was before it is known better.
+                    Some(known) if known.writes && !known.is_over => {}
                     Some(known) => *known = call,
                     None => self.calls.push(call),
                 }
-                None
             }
             What::AfterEdit(_) | What::AfterCommand | What::Work => {
-                let ended = at.map(|at| self.calls.remove(at));
+                for call in self.calls.iter_mut().filter(|call| is_it(call)) {
+                    call.is_over = true;
+                }
                 // A person who was asked has answered.
                 let is_asked =
                     |call: &Call| call.child == child && call.id.is_none() && !call.writes;
                 self.calls.retain(|call| !is_asked(call));
-                ended
             }
             What::ChildEnd => {
-                self.calls.retain(|call| call.child != child);
+                for call in self.calls.iter_mut().filter(|call| call.child == child) {
+                    call.is_over = true;
+                }
                 // What it has edited is its parent's.
                 child.and_then(|child| self.children.remove(&child));
-                None
             }
             _ => {
-                self.calls.retain(|call| call.child.is_some());
-                None
+                for call in self.calls.iter_mut().filter(|call| call.child.is_none()) {
+                    call.is_over = true;
+                }
             }
         }
+        self.calls
+            .retain(|call| !call.is_over || call.command.is_some());
+        let over = self.calls.iter().filter(|call| call.is_over);
+        over.filter_map(|call| call.command.clone()).collect()
+    }
+
+    /// Forgets the commands that have ended.
+    pub fn are_judged(&mut self) {
+        self.calls.retain(|call| !call.is_over);
     }
 
     /// Forgets the call of a tool that is refused: no other event tells that it has ended.
@@ -278,7 +293,7 @@ impl SessionRecord {
 
     /// Whether nothing may be heard for as long as a tool takes, or a person.
     pub fn is_paused(&self) -> bool {
-        !self.calls.is_empty()
+        self.calls.iter().any(|call| !call.is_over)
     }
 
     /// Whether a person has ended the turn since the session was last heard. Claude Code runs no hook then, but writes down
@@ -428,7 +443,7 @@ impl Records {
         let mut record = known.unwrap_or_else(|| SessionRecord::new(holder.clone()));
         let answer = change(&mut record);
         let text = serde_json::to_vec(&record).map_err(io::Error::from)?;
-        atomic::write(&path, &text, Durability::Crash)?;
+        atomic::replace(&path, &self.0.join("next"), &text, Durability::Crash)?;
         if is_new {
             self.sweep()?;
         }

@@ -29,7 +29,7 @@ use tenure_host::files::look;
 use super::command::{Danger, Mixed};
 use super::event::{Event, What};
 use super::files::Files;
-use super::record::{Command, Records, Sibling, now};
+use super::record::{Command, Records, SessionRecord, Sibling, now};
 use super::tool::Tool;
 use crate::Error;
 use crate::changes::Watched;
@@ -65,8 +65,8 @@ pub(super) struct Turn {
     ttl: Duration,
     /// When the last long pause was over.
     resumed: Option<Timestamp>,
-    /// The shell command that has ended.
-    command: Option<Command>,
+    /// The shell commands that have ended.
+    commands: Vec<Command>,
     /// What its model has to be told.
     notices: Vec<String>,
 }
@@ -317,7 +317,17 @@ impl AgentSession<'_> {
             Err(sibling) => return Ok(Said::Refused(Refusal::Sibling(sibling))),
         };
         notes.extend(turn.notices.iter().cloned().map(Note::Told));
-        let own = tenure.reservations_by(&self.holder)?;
+        let mut own = tenure.reservations_by(&self.holder)?;
+        if !turn.commands.is_empty() {
+            let mut files = Vec::new();
+            for command in &turn.commands {
+                files.extend(self.after_command(&tenure, &own, &turn, command)?);
+            }
+            Records::of(&self.project).change(&self.holder, SessionRecord::are_judged)?;
+            let place = self.place();
+            notes.extend((!files.is_empty()).then_some(Note::Mixed { place, files }));
+            own = tenure.reservations_by(&self.holder)?;
+        }
         match &event.what {
             What::BeforeEdit(_) => match self.reserve(&tenure, &own, &files, &turn)? {
                 Err(refusal) => {
@@ -339,11 +349,6 @@ impl AgentSession<'_> {
             }
             What::Work | What::AfterCommand => {
                 self.keep(&tenure, &own, &[], &turn)?;
-                if let Some(command) = &turn.command {
-                    let files = self.after_command(&tenure, &own, &turn, command)?;
-                    let place = self.place();
-                    notes.extend((!files.is_empty()).then_some(Note::Mixed { place, files }));
-                }
                 notes.extend(self.asked(&tenure, &own)?);
             }
             What::BeforeCommand(_) | What::Pause | What::TurnBegin | What::ChildEnd => {
@@ -384,14 +389,14 @@ impl AgentSession<'_> {
             aliases: BTreeSet::new(),
             ttl: self.hook.ttl,
             resumed: None,
-            command: None,
+            commands: Vec::new(),
             notices: Vec::new(),
         };
         let process = sessions.record(&self.holder).ok().flatten();
         let is_whole = self.release() == Release::default();
         let unheard = short.clone();
         let heard = records.change(&self.holder, |record| {
-            let ended = record.hear(event, process, now(), command);
+            let commands = record.hear(event, process, now(), command);
             let root = self.files.root();
             record.tree = root.to_str().is_some().then(|| root.to_owned());
             if let What::BeforeEdit(_) | What::AfterEdit(_) = &event.what {
@@ -405,7 +410,7 @@ impl AgentSession<'_> {
                 record.writes(root, written.filter_map(Result::ok));
             }
             let mut turn = Turn {
-                command: ended.and_then(|call| call.command),
+                commands,
                 // An agent passes on what a hook says after a tool.
                 notices: match event.what {
                     What::AfterEdit(_) | What::AfterCommand | What::Work => {

@@ -28,6 +28,9 @@ use crate::project::Project;
 /// No file is larger.
 const LARGEST: u64 = 4096;
 
+/// What the private name of a new file begins with; the pid of its writer follows.
+const NEXT: &str = "next-";
+
 /// The shells that agents run a hook or a command with.
 const SHELLS: [&str; 9] = [
     "sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox", "fish",
@@ -80,7 +83,8 @@ impl Sessions {
                 is_new = true;
             }
             // Also if it says this already: its time tells when the session was last heard.
-            atomic::write(&path, text.as_bytes(), Durability::Crash)?;
+            let next = self.0.join(format!("{NEXT}{}", std::process::id()));
+            atomic::replace(&path, &next, text.as_bytes(), Durability::Crash)?;
         }
         if is_new {
             self.sweep();
@@ -99,6 +103,14 @@ impl Sessions {
 
     /// Removes what processes that have ended left.
     fn sweep(&self) {
+        for file in self.0.read_dir().into_iter().flatten().flatten() {
+            let name = file.file_name();
+            let pid = name.to_str().and_then(|name| name.strip_prefix(NEXT));
+            let pid = pid.and_then(|pid| pid.parse().ok());
+            if pid.is_some_and(|pid| matches!(identity::process(pid), Ok(None))) {
+                let _ = atomic::unlink(&file.path());
+            }
+        }
         for SessionFile { path, process, .. } in self.entries().into_iter().flatten() {
             let is_rebooted =
                 process.host == identity::host() && !process.boot.same(identity::boot());
