@@ -247,6 +247,29 @@ fn what_a_sessions_own_tools_explain_is_blamed_on_nobody() {
 }
 
 #[test]
+fn an_edit_of_what_another_session_has_not_committed_is_told_and_can_be_undone() {
+    let project = with_files();
+    let mut one = writer(&project, "one", "a.rs", "uncommitted\n");
+    one.allows(&claude("one", "Stop", json!({})));
+    let mut two = newcomer(&project, "two");
+    let said = told(&two.call(&edit_of("two", "a.rs")));
+    for part in [
+        "a.rs has uncommitted changes of claude-code-one",
+        "tenure files list a.rs",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    project.write("a.rs", "by two\n");
+    let mut done = edit_of("two", "a.rs");
+    done["hook_event_name"] = json!("PostToolUse");
+    two.allows(&done);
+    // Once.
+    two.allows(&edit_of("two", "a.rs"));
+    project.tenure("files restore a.rs").exits(0);
+    assert_eq!(project.read("a.rs"), "uncommitted\n");
+}
+
+#[test]
 fn what_a_command_changed_is_seen_although_its_hook_could_not_finish() {
     let project = with_files();
     let mut one = newcomer(&project, "one");

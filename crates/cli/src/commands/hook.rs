@@ -135,6 +135,14 @@ fn said(note: &Note) -> String {
         }
         Note::Told(words) => words.clone(),
         Note::Mixed { place, files } => mixed(place, files),
+        Note::Dirty { place, file, owner } => format!(
+            "{} has uncommitted changes of {}, which has given it back. Build on them; do not undo them or commit them as \
+             your own. They are kept: {} files list {}",
+            flat(file),
+            flat(owner.as_str()),
+            tenure(place),
+            words::quoted(file)
+        ),
         Note::Asked {
             place,
             requests,

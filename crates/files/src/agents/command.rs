@@ -43,6 +43,32 @@ pub(super) enum Danger {
 }
 
 impl AgentSession<'_> {
+    /// Keeps what other sessions have not committed of these files, which are about to be edited. Returns those that this
+    /// session has not written itself, and whose they are.
+    pub(super) fn keep_of_others(&self, files: &[String]) -> Vec<(String, HolderId)> {
+        let (root, records) = (self.files.root(), Records::of(&self.project));
+        let others = records.others(&self.holder).unwrap_or_default();
+        let has = |record: &SessionRecord, file: &str| {
+            let mut wrote = record.wrote(root).iter();
+            wrote.any(|it| it.path == Path::new(file))
+        };
+        let theirs = files.iter().flat_map(|file| {
+            let others = others.iter().filter(|other| has(other, file));
+            others.map(|other| (file.clone(), other.holder.clone()))
+        });
+        let mut theirs: Vec<(String, HolderId)> = theirs.collect();
+        if !theirs.is_empty() {
+            let paths = theirs
+                .iter()
+                .map(|(file, owner)| (file.into(), owner.clone()));
+            let paths: Vec<(PathBuf, HolderId)> = paths.collect();
+            let _ = Kept::beside(self.project.state()).keep(root, &paths, now());
+            let own = records.find(&self.holder).ok().flatten();
+            theirs.retain(|(file, _)| own.as_ref().is_none_or(|own| !has(own, file)));
+        }
+        theirs
+    }
+
     /// What there is before a command, for the time when it has ended. What others have not committed is kept.
     pub(super) fn command(&self, line: &str, others: &[SessionRecord]) -> Option<Command> {
         let root = self.files.root();

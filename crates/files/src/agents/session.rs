@@ -119,6 +119,15 @@ pub enum Note {
     TooLate(Refusal),
     /// What another session left word of, or a warning, in words.
     Told(String),
+    /// A file that it is about to edit has uncommitted changes of another session, which has given it back.
+    Dirty {
+        /// The session.
+        place: Place,
+        /// The file.
+        file: String,
+        /// Whose changes they are.
+        owner: HolderId,
+    },
     /// A command has changed files of other sessions.
     Mixed {
         /// The session.
@@ -184,7 +193,10 @@ impl<'a> Hook<'a> {
         for session in sessions {
             match session.answer(event) {
                 Ok(Said::Notes(more)) => notes.extend(more),
-                Ok(Said::Reserved(tenure, leases)) => reserved.push((tenure, leases)),
+                Ok(Said::Reserved(tenure, leases, more)) => {
+                    reserved.push((tenure, leases));
+                    notes.extend(more);
+                }
                 Ok(Said::Refused(refusal)) => {
                     undo(&reserved)?;
                     return Ok(Outcome::Refused(refusal));
@@ -262,8 +274,8 @@ impl<'a> Hook<'a> {
 enum Said {
     /// It may happen; perhaps with something for the model.
     Notes(Vec<Note>),
-    /// The files are reserved, with these new leases.
-    Reserved(Tenure, Vec<Lease>),
+    /// The files are reserved, with these new leases; perhaps with something for the model.
+    Reserved(Tenure, Vec<Lease>, Vec<Note>),
     /// The edit must not happen.
     Refused(Refusal),
 }
@@ -302,6 +314,14 @@ impl AgentSession<'_> {
         let tenure = self.open()?;
         let mut notes = Vec::new();
         let mut command = None;
+        if let What::BeforeEdit(_) = &event.what {
+            let theirs = self.keep_of_others(&files);
+            notes.extend(theirs.into_iter().map(|(file, owner)| Note::Dirty {
+                place: self.place(),
+                file,
+                owner,
+            }));
+        }
         if let What::BeforeCommand(line) = &event.what {
             let others = Records::of(&self.project).others(&self.holder);
             let others = others.unwrap_or_default();
@@ -336,7 +356,7 @@ impl AgentSession<'_> {
                 }
                 Ok(new) => {
                     self.keep(&tenure, &own, &files, &turn)?;
-                    return Ok(Said::Reserved(tenure, new));
+                    return Ok(Said::Reserved(tenure, new, notes));
                 }
             },
             What::AfterEdit(_) => {
