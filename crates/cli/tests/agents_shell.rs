@@ -270,6 +270,19 @@ fn an_edit_of_what_another_session_has_not_committed_is_told_and_can_be_undone()
 }
 
 #[test]
+fn what_is_written_while_a_command_of_another_session_runs_is_kept() {
+    let project = with_files();
+    let mut two = newcomer(&project, "two");
+    two.allows(&bash(&project, "two", "PreToolUse", "make"));
+    let _one = writer(&project, "one", "a.rs", "uncommitted\n");
+    project.write("a.rs", "by make\n");
+    let said = told(&two.call(&bash(&project, "two", "PostToolUse", "make")));
+    assert!(said.contains("- a.rs: claude-code-one"), "{said}");
+    project.tenure("files restore a.rs").exits(0);
+    assert_eq!(project.read("a.rs"), "uncommitted\n");
+}
+
+#[test]
 fn what_a_command_changed_is_seen_although_its_hook_could_not_finish() {
     let project = with_files();
     let mut one = newcomer(&project, "one");

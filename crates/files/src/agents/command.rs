@@ -69,6 +69,17 @@ impl AgentSession<'_> {
         theirs
     }
 
+    /// Keeps what this session has just written while a command of another one runs, which began before and may overwrite it.
+    pub(super) fn keep_own<'f>(&self, files: impl Iterator<Item = &'f Path>) {
+        let others = Records::of(&self.project).others(&self.holder);
+        if others.is_ok_and(|others| others.iter().any(SessionRecord::runs_command)) {
+            let own = files.map(|file| (file.to_owned(), self.holder.clone()));
+            let own: Vec<(PathBuf, HolderId)> = own.collect();
+            let root = self.files.root();
+            let _ = Kept::beside(self.project.state()).keep(root, &own, now());
+        }
+    }
+
     /// What there is before a command, for the time when it has ended. What others have not committed is kept.
     pub(super) fn command(&self, line: &str, others: &[SessionRecord]) -> Option<Command> {
         let root = self.files.root();
@@ -195,6 +206,7 @@ impl AgentSession<'_> {
                 Err(_) => {}
             }
         }
+        self.keep_own(wrote.iter().map(|file| file.path.as_path()));
         records.change(&self.holder, |record| {
             for path in &clean {
                 record.has_not_written(root, path);

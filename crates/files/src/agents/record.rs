@@ -296,6 +296,12 @@ impl SessionRecord {
         self.calls.iter().any(|call| !call.is_over)
     }
 
+    /// Whether a shell command of it runs.
+    pub fn runs_command(&self) -> bool {
+        let mut calls = self.calls.iter();
+        calls.any(|call| call.command.is_some() && !call.is_over)
+    }
+
     /// Whether a person has ended the turn since the session was last heard. Claude Code runs no hook then, but writes down
     /// what was said, and what each of its processes does.
     pub fn was_interrupted(&self) -> bool {

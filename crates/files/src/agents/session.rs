@@ -360,6 +360,7 @@ impl AgentSession<'_> {
                 }
             },
             What::AfterEdit(_) => {
+                self.keep_own(files.iter().map(Path::new));
                 let reserved = self.reserve(&tenure, &own, &files, &turn)?;
                 self.keep(&tenure, &own, &files, &turn)?;
                 match reserved {
