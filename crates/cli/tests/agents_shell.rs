@@ -283,6 +283,26 @@ fn what_is_written_while_a_command_of_another_session_runs_is_kept() {
 }
 
 #[test]
+fn what_an_interrupted_command_changed_is_told_with_the_next_prompt() {
+    let project = with_files();
+    let mut one = writer(&project, "one", "a.rs", "uncommitted\n");
+    let mut two = newcomer(&project, "two");
+    two.allows(&bash(&project, "two", "PreToolUse", "make"));
+    project.write("a.rs", "by make\n");
+    let prompt = claude("two", "UserPromptSubmit", json!({}));
+    let said = told(&two.call(&prompt));
+    assert!(said.contains("- a.rs: claude-code-one"), "{said}");
+    two.allows(&prompt);
+    let read = claude(
+        "one",
+        "PostToolUse",
+        json!({ "tool_name": "Read", "tool_use_id": "r" }),
+    );
+    let said = told(&one.call(&read));
+    assert!(said.contains("changed your a.rs"), "{said}");
+}
+
+#[test]
 fn what_a_command_changed_is_seen_although_its_hook_could_not_finish() {
     let project = with_files();
     let mut one = newcomer(&project, "one");

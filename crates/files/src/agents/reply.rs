@@ -21,7 +21,9 @@ impl Reply {
     /// The agent goes on. `note` is for its model, where the agent passes it on.
     pub fn go_on(tool: Tool, name: &str, what: &What, note: Option<&str>) -> Self {
         let is_before = what.is_pause() && name == tool.facts().before;
-        let after = name == tool.facts().after || name == "PostToolUseFailure";
+        // A prompt is heard, too: of a command that a person interrupted, no other event tells.
+        let others = ["PostToolUseFailure", "UserPromptSubmit", "BeforeAgent"];
+        let after = name == tool.facts().after || others.contains(&name);
         let out = match (tool, note) {
             // Cursor takes an empty answer to this event for a refusal.
             (Tool::Cursor, _) if name == tool.facts().before => {
