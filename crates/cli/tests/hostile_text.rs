@@ -346,6 +346,32 @@ fn no_command_shows_control_characters_of_others() {
         hostile.hook("claude-code", &odd);
     }
 
+    // A shell command of one session that destroys or changes what another one has written.
+    let event = |session: &str, name: &str, tool: &str, input: Value| {
+        json!({ "session_id": session, "cwd": root, "hook_event_name": name, "tool_name": tool, "tool_use_id": "1",
+            "tool_input": input })
+    };
+    let mine = || json!({ "file_path": root.join("mine") });
+    hostile.hook("claude-code", &event("w", "PreToolUse", "Edit", mine()));
+    hostile.project.write("mine", "mine");
+    hostile.hook("claude-code", &event("w", "PostToolUse", "Edit", mine()));
+    let line = |line: &str| json!({ "command": format!("{line} # {}", on_one_line()) });
+    let stash = event("x", "PreToolUse", "Bash", line("git stash -u"));
+    let said = hostile.hook("claude-code", &stash);
+    assert!(said.contains("tenure allow"), "{said}");
+    let said = hostile.says("allow");
+    assert!(said.out.contains("\\u{1b}"), "{said:?}");
+    hostile.says("allow @");
+    for name in ["PreToolUse", "PostToolUse"] {
+        hostile.hook("claude-code", &event("x", name, "Bash", line("make")));
+        hostile.project.write("mine", "made");
+    }
+    let said = hostile.hook("claude-code", &event("w", "PostToolUse", "Read", mine()));
+    assert!(
+        said.contains("\\u{1b}") && said.contains("changed your mine"),
+        "{said}"
+    );
+
     // Git's own output is not ours, so only the guard's part is looked at.
     let commit =
         "echo two > file && git add file && TENURE_HOLDER=me CLICOLOR_FORCE=1 git commit -q -m two";
