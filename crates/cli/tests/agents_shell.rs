@@ -203,11 +203,15 @@ fn a_command_that_changes_the_file_of_another_session_is_told_to_both_once() {
         "{said}"
     );
     one.allows(&read);
-    // The advice works.
+    // The advice works, and who follows it is not blamed for it.
     let listed = project.tenure("files list a.rs").exits(0);
     assert!(listed.out.contains("a.rs"), "{listed:?}");
+    let restore = "tenure files restore a.rs";
+    two.allows(&bash(&project, "two", "PreToolUse", restore));
     project.tenure("files restore a.rs").exits(0);
     assert_eq!(project.read("a.rs"), "uncommitted\n");
+    two.allows(&bash(&project, "two", "PostToolUse", restore));
+    one.allows(&read);
     // Nothing is said twice, and nothing of what was changed between the commands.
     project.write("a.rs", "by a person\n");
     two.allows(&bash(&project, "two", "PreToolUse", line));

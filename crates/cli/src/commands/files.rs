@@ -6,6 +6,7 @@ use serde_json::json;
 use tenure::store::{Clock as _, Moment};
 use tenure::text::flat;
 use tenure::wire::{ErrorCode, KeptFileJson, KeptFilesJson, RestoredFileJson};
+use tenure_files::agents::record::Records;
 use tenure_files::kept::{Kept, KeptError, Source, Version};
 use tenure_host::HostClock;
 
@@ -34,10 +35,15 @@ pub(crate) fn files(global: &Global, files: Files) -> Result<Answer, Failure> {
                 (Some(path), Some(id)) => Source::Of(path, id),
                 (None, id) => Source::Id(id.unwrap_or_default()),
             };
-            let restored = match to {
-                Some(file) => kept.export(tree.root(), source, &file, now.wall)?,
+            let restored = match &to {
+                Some(file) => kept.export(tree.root(), source, file, now.wall)?,
                 None => kept.restore(tree.root(), source, &context::caller(global)?, now.wall)?,
             };
+            if to.is_none() {
+                // Otherwise the session that puts the file back is blamed for one change more.
+                let Version { owner, path, .. } = &restored.version;
+                let _ = Records::of(&project).put_back(owner, tree.root(), path);
+            }
             let text = match (&restored.before, restored.written) {
                 (_, false) => format!(
                     "{} has these bytes already; for another version: tenure files list",

@@ -456,6 +456,15 @@ impl Records {
         Ok(answer)
     }
 
+    /// Notes that a file has again what a session had written, because it was put back.
+    pub fn put_back(&self, owner: &HolderId, root: &Path, path: &Path) -> Result<(), Error> {
+        if self.find(owner)?.is_some() {
+            let file = Watched::now(root, path)?;
+            self.change(owner, |record| record.writes(root, [file]))?;
+        }
+        Ok(())
+    }
+
     /// The record of a session.
     pub fn find(&self, holder: &HolderId) -> io::Result<Option<SessionRecord>> {
         let found = read(&self.path(holder))?;
