@@ -98,7 +98,7 @@ fn a_command_that_destroys_the_work_of_others_is_refused_unless_a_person_allows_
     two.allows(&bash(&project, "two", "PreToolUse", "git stash"));
     let again = two.call(&bash(&project, "two", "PreToolUse", "git stash"));
     assert!(again.contains("\"deny\""), "{again}");
-    // The bytes are kept for whoever misses them.
+    // The bytes are kept.
     git(&project, &project.root(), "reset -q --hard");
     assert_eq!(project.read("a.rs"), "committed\n");
     project.tenure("files restore a.rs").exits(0);

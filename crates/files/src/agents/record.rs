@@ -45,6 +45,12 @@ const SETTLED: u64 = 50;
 /// A pause that counts: a shorter one is the work of a tool.
 const LONG_PAUSE: SignedDuration = SignedDuration::from_secs(30);
 
+/// How long a session counts that is not heard.
+const LONGEST_SILENCE: SignedDuration = SignedDuration::from_hours(24);
+
+/// The same where no process tells whether it has ended.
+const LONGEST_SILENCE_UNSURE: SignedDuration = SignedDuration::from_hours(1);
+
 /// What people's clocks show.
 pub(super) fn now() -> Timestamp {
     HostClock::new().now().wall
@@ -147,10 +153,10 @@ pub struct Sibling {
 }
 
 impl SessionRecord {
-    fn new(holder: HolderId) -> Self {
+    fn new(holder: HolderId, heard: Timestamp) -> Self {
         Self {
             holder,
-            heard: Timestamp::UNIX_EPOCH,
+            heard,
             process: None,
             is_settled: false,
             transcript: None,
@@ -368,12 +374,22 @@ impl SessionRecord {
     }
 
     /// Whether the session has surely ended.
-    pub fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.lives_in().is_some_and(|process| {
             let is_rebooted =
                 process.host == identity::host() && !process.boot.same(identity::boot());
             is_rebooted || identity::has_ended(process)
         })
+    }
+
+    /// Whether the session counts: it has not ended, and was heard not too long ago.
+    fn is_live(&self, now: Timestamp) -> bool {
+        let longest = if self.lives_in().is_some() {
+            LONGEST_SILENCE
+        } else {
+            LONGEST_SILENCE_UNSURE
+        };
+        !self.has_ended() && now.duration_since(self.heard) < longest
     }
 
     /// A sibling of this sub-agent that has a file.
@@ -439,17 +455,18 @@ impl Records {
         change: impl FnOnce(&mut SessionRecord) -> T,
     ) -> Result<T, Error> {
         create_folder(&self.0)?;
-        // Each user of the project has a lock of its own: nobody else can keep it.
-        let lock = format!("lock-{}", rustix::process::geteuid().as_raw());
-        let _lock = StepLock::take(&self.0.join(lock), PATIENCE)?;
+        // Each user of the project has a lock and a private name of its own: nobody else can keep them.
+        let user = rustix::process::geteuid().as_raw();
+        let _lock = StepLock::take(&self.0.join(format!("lock-{user}")), PATIENCE)?;
         let path = self.path(holder);
         let known = read(&path).ok().flatten();
         let known = known.filter(|record| record.holder == *holder);
         let is_new = known.is_none();
-        let mut record = known.unwrap_or_else(|| SessionRecord::new(holder.clone()));
+        let mut record = known.unwrap_or_else(|| SessionRecord::new(holder.clone(), now()));
         let answer = change(&mut record);
         let text = serde_json::to_vec(&record).map_err(io::Error::from)?;
-        atomic::replace(&path, &self.0.join("next"), &text, Durability::Crash)?;
+        let next = self.0.join(format!("next-{user}"));
+        atomic::replace(&path, &next, &text, Durability::Crash)?;
         if is_new {
             self.sweep()?;
         }
@@ -491,19 +508,20 @@ impl Records {
         Ok(all)
     }
 
-    /// Those of other sessions that may be alive.
+    /// Those of other sessions that count.
     pub fn others(&self, holder: &HolderId) -> io::Result<Vec<SessionRecord>> {
-        let mut all = self.all()?;
-        all.retain(|record| record.holder != *holder && !record.has_ended());
+        let (mut all, now) = (self.all()?, now());
+        all.retain(|record| record.holder != *holder && record.is_live(now));
         Ok(all)
     }
 
-    /// Removes the records of sessions that have surely ended.
+    /// Removes the records of sessions that do not count any more.
     fn sweep(&self) -> io::Result<()> {
-        let ended = self.all()?.into_iter().filter(SessionRecord::has_ended);
-        ended
-            .map(|record| record.holder)
-            .try_for_each(|holder| self.forget(&holder))
+        let now = now();
+        let mut over = self.all()?;
+        over.retain(|record| !record.is_live(now));
+        over.iter()
+            .try_for_each(|record| self.forget(&record.holder))
     }
 
     fn path(&self, holder: &HolderId) -> PathBuf {
@@ -524,4 +542,22 @@ fn read(path: &Path) -> io::Result<Option<SessionRecord>> {
         return Ok(None);
     }
     Ok(serde_json::from_reader(io::BufReader::new(file)).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_silent_for_long_does_not_count() {
+        let holder = HolderId::parse("claude-code-s").unwrap();
+        let mut record = SessionRecord::new(holder, Timestamp::UNIX_EPOCH);
+        let later = |hours: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours);
+        assert!(record.is_live(Timestamp::UNIX_EPOCH));
+        assert!(!record.is_live(later(2)), "no process tells that it lives");
+        record.process = Some(identity::this_process());
+        record.is_settled = true;
+        assert!(record.is_live(later(2)));
+        assert!(!record.is_live(later(25)));
+    }
 }
